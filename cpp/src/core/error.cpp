@@ -1,0 +1,17 @@
+#include "lynx/error.hpp"
+
+namespace lynx {
+
+// Out of line, so that each type has one vtable and one typeinfo, in this library: an exception thrown
+// here is then caught by its type in every binary that links it.
+Error::~Error() = default;
+InvalidArgument::~InvalidArgument() = default;
+ArenaFull::~ArenaFull() = default;
+Timeout::~Timeout() = default;
+ConnectionFailed::~ConnectionFailed() = default;
+PeerLost::~PeerLost() = default;
+Cancelled::~Cancelled() = default;
+ProtocolError::~ProtocolError() = default;
+FabricError::~FabricError() = default;
+
+}  // namespace lynx
