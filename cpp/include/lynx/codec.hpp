@@ -1,0 +1,54 @@
+// The codec: a tensor to bit-planes, and any prefix of the planes back to a tensor.
+// The arithmetic is the wire format and is written down in docs/wire-format.md.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "lynx/buffer.hpp"
+#include "lynx/export.hpp"
+#include "lynx/plane_layout.hpp"
+#include "lynx/tensor_view.hpp"
+
+namespace lynx {
+
+namespace codec {
+struct Kernels;  // one instruction set's functions, see cpp/src/codec/kernels.hpp
+}
+
+struct EncodeStats {
+    /// Head vectors that held a NaN or an infinity, or whose rotation overflowed fp32 (values near 1e38). They
+    /// are coded as all zeros; their neighbours are untouched.
+    std::size_t nonfinite_vectors = 0;
+};
+
+/// One instruction set's codec. Stateless: every member may be called from any number of threads at once.
+class LYNX_API Codec {
+   public:
+    /// The fastest the CPU runs; chosen once a process. LYNX_ISA in the environment forces one by name.
+    [[nodiscard]] static const Codec& best();
+    /// By name ("scalar", ...). Throws InvalidArgument listing the names if this CPU or build lacks it.
+    [[nodiscard]] static const Codec& by_name(std::string_view name);
+    /// Names of all that run on this CPU, the fastest first.
+    [[nodiscard]] static std::vector<std::string_view> available();
+
+    [[nodiscard]] std::string_view name() const noexcept;
+
+    /// Writes the coded tensor into `dst`, which holds exactly layout.bytes(). Reads `src` once, allocates
+    /// nothing. `src` has the layout's heads, tokens and head_dim; its dtype may be any for kPlanes and is
+    /// the layout's for kRaw. Throws InvalidArgument if a shape, dtype or size does not fit.
+    EncodeStats encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst) const;
+
+    /// Decodes the first `planes` planes (1-8; 1 for kRaw) of `src`, a coded tensor of exactly
+    /// layout.bytes() of which only those planes, scales and zeros are read, into `dst` of any dtype.
+    /// Throws InvalidArgument as encode does.
+    void decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst) const;
+
+   private:
+    explicit Codec(const codec::Kernels& kernels) noexcept : kernels_(&kernels) {}
+    friend struct CodecRegistry;
+    const codec::Kernels* kernels_;
+};
+
+}  // namespace lynx

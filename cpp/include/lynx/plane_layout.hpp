@@ -1,0 +1,77 @@
+// Where the scales, zeros and planes of one coded tensor lie. Pure arithmetic: both ends derive the same
+// layout from the same TensorSpec, so no offset ever travels. docs/wire-format.md says the same in words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lynx/dtype.hpp"
+#include "lynx/export.hpp"
+
+namespace lynx {
+
+/// How a tensor is coded. The values are part of the wire format.
+enum class Coding : std::uint8_t {
+    kRaw = 0,     ///< the source's bits as they are, one plane, one part: the blocking baseline
+    kPlanes = 1,  ///< rotated, quantized to 8 bits, cut into 8 planes, most significant first
+};
+
+inline constexpr unsigned kPlaneCount = 8;
+inline constexpr std::uint32_t kMaxHeadDim = 1024;
+inline constexpr std::uint32_t kMaxHeads = 1u << 16;
+inline constexpr std::uint32_t kMaxTokens = 1u << 26;
+
+/// What has to be known to lay out one K or V tensor of one layer.
+struct TensorSpec {
+    Coding coding = Coding::kPlanes;
+    DType dtype = DType::kBF16;  ///< of the source; what kRaw sends, what the exact tier restores
+    std::uint32_t heads = 0;
+    std::uint32_t tokens = 0;
+    std::uint32_t head_dim = 0;    ///< a multiple of 8, up to kMaxHeadDim
+    std::uint8_t anchor_bits = 4;  ///< planes in the anchor, 1-8; ignored for kRaw
+
+    friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+/// A run of bytes inside a coded tensor.
+struct Extent {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+
+    [[nodiscard]] std::size_t end() const noexcept { return offset + bytes; }
+    friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+/// The order is: scales, zeros, plane 0 (most significant) ... plane 7. Vectors are head-major: vector
+/// (head, token) has index head * tokens + token in each of them.
+///
+/// A *part* is what is sent, counted and published as one: part 0 is the anchor (scales, zeros and the
+/// `anchor_bits` first planes), part 1 the residual (the other planes). Each is one contiguous extent.
+/// kRaw has part 0 alone. With anchor_bits = 8 part 1 exists and is empty. The extent of a plane or part
+/// past the last is empty and lies at the end.
+class LYNX_API PlaneLayout {
+   public:
+    /// Throws InvalidArgument naming the field that is out of range.
+    explicit PlaneLayout(const TensorSpec& spec);
+
+    [[nodiscard]] const TensorSpec& spec() const noexcept { return spec_; }
+    [[nodiscard]] std::size_t vectors() const noexcept { return vectors_; }
+    [[nodiscard]] std::size_t bytes() const noexcept;
+
+    [[nodiscard]] Extent scales() const noexcept;               ///< fp16 each; empty for kRaw
+    [[nodiscard]] Extent zeros() const noexcept;                ///< fp16 each; empty for kRaw
+    [[nodiscard]] Extent plane(unsigned index) const noexcept;  ///< 0 is the most significant
+    [[nodiscard]] unsigned planes() const noexcept;             ///< 1 for kRaw, else 8
+
+    [[nodiscard]] unsigned parts() const noexcept;  ///< 1 for kRaw, else 2
+    [[nodiscard]] Extent part(unsigned index) const noexcept;
+    /// How many planes can be decoded once the parts 0..index are there.
+    [[nodiscard]] unsigned planes_through(unsigned index) const noexcept;
+
+   private:
+    TensorSpec spec_;
+    std::size_t vectors_;
+    std::size_t plane_bytes_;
+};
+
+}  // namespace lynx

@@ -1,0 +1,163 @@
+#include "lynx/codec.hpp"
+
+#include <cstdlib>
+#include <string>
+
+#include "codec/float_environment.hpp"
+#include "codec/kernels.hpp"
+#include "codec/raw.hpp"
+#include "codec/strided.hpp"
+#include "core/text.hpp"
+#include "lynx/error.hpp"
+
+namespace lynx {
+
+/// Every instruction set of this build that the CPU runs, the fastest first.
+struct CodecRegistry {
+    static const std::vector<Codec>& all() {
+        static const std::vector<Codec> codecs = [] {
+            std::vector<Codec> found;
+            for (const codec::Kernels* kernels : {&codec::kScalarKernels})
+                if (kernels->supported()) found.push_back(Codec(*kernels));
+            return found;
+        }();
+        return codecs;
+    }
+
+    static const Codec& find(std::string_view name, const std::string& asked_by) {
+        std::string names;
+        for (const Codec& c : all()) {
+            if (c.name() == name) return c;
+            names += names.empty() ? "" : ", ";
+            names += c.name();
+        }
+        throw InvalidArgument(
+            text(asked_by, " asks for the codec '", name, "', which this CPU or this build lacks; it has: ", names));
+    }
+};
+
+namespace {
+
+template <class Byte>
+void check_view(const char* call, const char* which, const BasicTensorView<Byte>& view, const TensorSpec& spec) {
+    if (!is_valid(view.dtype))
+        throw InvalidArgument(text(call, ": ", which, ".dtype is ", static_cast<unsigned>(view.dtype), ", no DType"));
+    if (view.heads() != spec.heads || view.tokens() != spec.tokens || view.head_dim() != spec.head_dim)
+        throw InvalidArgument(text(call, ": ", which, ".shape is [", view.heads(), ", ", view.tokens(), ", ",
+                                   view.head_dim(), "] and the layout is of [", spec.heads, ", ", spec.tokens, ", ",
+                                   spec.head_dim, "] (heads, tokens, head_dim)"));
+    if (view.data == nullptr && spec.tokens != 0)
+        throw InvalidArgument(text(call, ": ", which, ".data is null for a tensor that is not empty"));
+}
+
+void check_size(const char* call, const char* which, std::size_t bytes, const PlaneLayout& layout) {
+    if (bytes != layout.bytes())
+        throw InvalidArgument(
+            text(call, ": ", which, " holds ", bytes, " bytes and the layout takes exactly ", layout.bytes()));
+}
+
+template <class Byte>
+bool elements_adjacent(const codec::Run<Byte>& run, std::size_t size) noexcept {
+    return run.element == static_cast<std::ptrdiff_t>(size);
+}
+
+}  // namespace
+
+const Codec& Codec::best() {
+    static const Codec& chosen = []() -> const Codec& {
+        const char* forced = std::getenv("LYNX_ISA");
+        if (forced == nullptr || *forced == '\0') return CodecRegistry::all().front();
+        return CodecRegistry::find(forced, "the environment variable LYNX_ISA");
+    }();
+    return chosen;
+}
+
+const Codec& Codec::by_name(std::string_view name) {
+    return CodecRegistry::find(name, "Codec::by_name");
+}
+
+std::vector<std::string_view> Codec::available() {
+    std::vector<std::string_view> names;
+    for (const Codec& c : CodecRegistry::all()) names.push_back(c.name());
+    return names;
+}
+
+std::string_view Codec::name() const noexcept {
+    return kernels_->name;
+}
+
+EncodeStats Codec::encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst) const {
+    const TensorSpec& spec = layout.spec();
+    check_view("Codec::encode", "src", src, spec);
+    check_size("Codec::encode", "dst", dst.size(), layout);
+    if (spec.coding == Coding::kRaw) {
+        if (src.dtype != spec.dtype)
+            throw InvalidArgument(text("Codec::encode: src.dtype is ", name_of(src.dtype), " and the raw layout's is ",
+                                       name_of(spec.dtype),
+                                       "; raw sends the bits as they are, so they have to be the same"));
+        codec::encode_raw(src, dst);
+        return {};
+    }
+
+    const codec::DefaultFloatEnvironment environment;
+    const codec::EncodeFn encode_vectors = kernels_->encode[static_cast<std::size_t>(src.dtype)];
+    const std::size_t size = size_of(src.dtype);
+    const std::size_t vector_bytes = spec.head_dim * size;
+    EncodeStats stats;
+    const auto run_kernel = [&](const std::byte* data, std::ptrdiff_t step, std::size_t first, std::size_t count) {
+        stats.nonfinite_vectors +=
+            encode_vectors({.src = data,
+                            .src_step = step,
+                            .vectors = count,
+                            .head_dim = spec.head_dim,
+                            .scales = dst.data() + layout.scales().offset + 2 * first,
+                            .zeros = dst.data() + layout.zeros().offset + 2 * first,
+                            .planes = dst.data() + layout.plane(0).offset + spec.head_dim / 8 * first,
+                            .plane_step = layout.plane(0).bytes});
+    };
+    codec::for_each_run(src, [&](const codec::Run<const std::byte>& run) {
+        if (elements_adjacent(run, size)) return run_kernel(run.data, run.step, run.first, run.vectors);
+        alignas(64) std::byte packed[codec::kPackBytes];
+        codec::in_packs(run, vector_bytes, [&](const codec::Run<const std::byte>& pack) {
+            codec::gather(pack, spec.head_dim, size, packed);
+            run_kernel(packed, static_cast<std::ptrdiff_t>(vector_bytes), pack.first, pack.vectors);
+        });
+    });
+    return stats;
+}
+
+void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst) const {
+    const TensorSpec& spec = layout.spec();
+    check_view("Codec::decode", "dst", dst, spec);
+    check_size("Codec::decode", "src", src.size(), layout);
+    if (planes < 1 || planes > layout.planes())
+        throw InvalidArgument(
+            text("Codec::decode: planes is ", planes, "; this layout's can be 1 to ", layout.planes()));
+    const codec::DefaultFloatEnvironment environment;
+    if (spec.coding == Coding::kRaw) return codec::decode_raw(src, spec.dtype, dst);
+
+    const codec::DecodeFn decode_vectors = kernels_->decode[static_cast<std::size_t>(dst.dtype)];
+    const std::size_t size = size_of(dst.dtype);
+    const std::size_t vector_bytes = spec.head_dim * size;
+    const auto run_kernel = [&](std::byte* data, std::ptrdiff_t step, std::size_t first, std::size_t count) {
+        decode_vectors({.scales = src.data() + layout.scales().offset + 2 * first,
+                        .zeros = src.data() + layout.zeros().offset + 2 * first,
+                        .planes = src.data() + layout.plane(0).offset + spec.head_dim / 8 * first,
+                        .plane_step = layout.plane(0).bytes,
+                        .plane_count = planes,
+                        .vectors = count,
+                        .head_dim = spec.head_dim,
+                        .dst = data,
+                        .dst_step = step});
+    };
+    codec::for_each_run(dst, [&](const codec::Run<std::byte>& run) {
+        if (elements_adjacent(run, size)) return run_kernel(run.data, run.step, run.first, run.vectors);
+        alignas(64) std::byte packed[codec::kPackBytes];
+        codec::in_packs(run, vector_bytes, [&](const codec::Run<std::byte>& pack) {
+            run_kernel(packed, static_cast<std::ptrdiff_t>(vector_bytes), pack.first, pack.vectors);
+            codec::scatter(packed, spec.head_dim, size, pack);
+        });
+    });
+}
+
+}  // namespace lynx

@@ -1,0 +1,80 @@
+#include "lynx/plane_layout.hpp"
+
+#include "core/text.hpp"
+#include "lynx/error.hpp"
+
+namespace lynx {
+namespace {
+
+void check_range(const char* field, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
+    if (value < least || value > most)
+        throw InvalidArgument(text("TensorSpec: ", field, " is ", value, "; it has to be ", least, " to ", most));
+}
+
+TensorSpec checked(const TensorSpec& spec) {
+    if (spec.coding != Coding::kRaw && spec.coding != Coding::kPlanes)
+        throw InvalidArgument(
+            text("TensorSpec: coding is ", static_cast<unsigned>(spec.coding), "; it has to be 0 (raw) or 1 (planes)"));
+    if (!is_valid(spec.dtype))
+        throw InvalidArgument(text("TensorSpec: dtype is ", static_cast<unsigned>(spec.dtype),
+                                   "; it has to be 0 (bf16), 1 (fp16) or 2 (fp32)"));
+    check_range("heads", spec.heads, 1, kMaxHeads);
+    check_range("tokens", spec.tokens, 0, kMaxTokens);
+    if (spec.head_dim == 0 || spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim)
+        throw InvalidArgument(
+            text("TensorSpec: head_dim is ", spec.head_dim, "; it has to be a multiple of 8 from 8 to ", kMaxHeadDim));
+    if (spec.coding == Coding::kPlanes) check_range("anchor_bits", spec.anchor_bits, 1, kPlaneCount);
+    return spec;
+}
+
+constexpr std::size_t kScaleBytes = 2;
+
+}  // namespace
+
+PlaneLayout::PlaneLayout(const TensorSpec& spec)
+    : spec_(checked(spec)),
+      vectors_(std::size_t{spec.heads} * spec.tokens),
+      plane_bytes_(vectors_ * (spec.coding == Coding::kRaw ? size_of(spec.dtype) * spec.head_dim : spec.head_dim / 8)) {
+    static_assert(std::size_t{kMaxHeads} * kMaxTokens <= SIZE_MAX / (std::size_t{4} * kMaxHeadDim),
+                  "the largest tensor's bytes have to fit size_t");
+}
+
+std::size_t PlaneLayout::bytes() const noexcept {
+    return zeros().end() + planes() * plane_bytes_;
+}
+
+Extent PlaneLayout::scales() const noexcept {
+    return {0, spec_.coding == Coding::kRaw ? 0 : vectors_ * kScaleBytes};
+}
+
+Extent PlaneLayout::zeros() const noexcept {
+    const Extent before = scales();
+    return {before.end(), before.bytes};
+}
+
+Extent PlaneLayout::plane(unsigned index) const noexcept {
+    if (index >= planes()) return {bytes(), 0};
+    return {zeros().end() + index * plane_bytes_, plane_bytes_};
+}
+
+unsigned PlaneLayout::planes() const noexcept {
+    return spec_.coding == Coding::kRaw ? 1 : kPlaneCount;
+}
+
+unsigned PlaneLayout::parts() const noexcept {
+    return spec_.coding == Coding::kRaw ? 1 : 2;
+}
+
+Extent PlaneLayout::part(unsigned index) const noexcept {
+    const std::size_t anchor_end = plane(planes_through(0) - 1).end();
+    if (index == 0) return {0, anchor_end};
+    if (index < parts()) return {anchor_end, bytes() - anchor_end};
+    return {bytes(), 0};
+}
+
+unsigned PlaneLayout::planes_through(unsigned index) const noexcept {
+    if (spec_.coding == Coding::kPlanes && index == 0) return spec_.anchor_bits;
+    return planes();
+}
+
+}  // namespace lynx
