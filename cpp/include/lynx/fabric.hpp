@@ -1,0 +1,143 @@
+// libfabric behind RAII: a provider opened for RMA writes with 32 bits of remote data. This layer moves spans
+// with an opaque tag; it knows nothing of planes, requests or tensors.
+//
+// Who owns what: Fabric holds the provider's fabric and domain; Endpoint and MemoryRegion hold the Fabric alive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lynx/buffer.hpp"
+#include "lynx/deadline.hpp"
+#include "lynx/export.hpp"
+
+namespace lynx {
+
+/// One provider that libfabric offers here, and whether Lynx can use it.
+struct ProviderInfo {
+    std::string name;     ///< libfabric's name, e.g. "net", "tcp;ofi_rxm", "shm"
+    std::string version;  ///< the provider's own
+    bool usable = false;
+    std::string reason;  ///< why not, in words; empty if usable
+};
+
+struct FabricOptions {
+    /// "auto" takes the first usable of: verbs, efa, net, tcp, tcp;ofi_rxm. shm only by name: it reaches this machine
+    /// alone.
+    std::string provider = "auto";
+    /// The local address to use; what peers connect to. Ignored by shm.
+    std::string host = "127.0.0.1";
+};
+
+/// Everything that libfabric lists, each tried with Lynx's needs at `options.host`.
+[[nodiscard]] LYNX_API std::vector<ProviderInfo> list_providers(const std::string& host = "127.0.0.1");
+/// "1.17.0": the library at run time.
+[[nodiscard]] LYNX_API std::string fabric_version();
+
+class LYNX_API Fabric {
+   public:
+    /// Throws FabricError that lists every provider found and why each was refused.
+    explicit Fabric(const FabricOptions& options = {});
+    [[nodiscard]] const std::string& provider() const noexcept;
+
+    struct Impl;  // cpp/src/fabric/fabric_impl.hpp
+    [[nodiscard]] const std::shared_ptr<Impl>& impl() const noexcept { return impl_; }
+
+   private:
+    std::shared_ptr<Impl> impl_;
+};
+
+/// Where a peer may write: handed out by the owner of the memory, used by the writer.
+struct RemoteRegion {
+    std::uint64_t address = 0;  ///< of the region's first byte, as the provider wants it (virtual, or offset 0)
+    std::uint64_t key = 0;
+    std::uint64_t bytes = 0;
+};
+
+/// Registered host memory. The bytes are the caller's and outlive this object.
+class LYNX_API MemoryRegion {
+   public:
+    /// Throws FabricError if the provider refuses.
+    MemoryRegion(const Fabric& fabric, ByteSpan memory);
+    MemoryRegion(MemoryRegion&&) noexcept;
+    MemoryRegion& operator=(MemoryRegion&&) noexcept;
+    ~MemoryRegion();
+
+    [[nodiscard]] ByteSpan memory() const noexcept;
+    [[nodiscard]] void* descriptor() const noexcept;     ///< the provider's local handle
+    [[nodiscard]] RemoteRegion remote() const noexcept;  ///< for all of memory()
+
+   private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+/// A peer's fabric address as inserted into an endpoint.
+using PeerId = std::uint64_t;
+
+/// One RMA write with remote data.
+struct Write {
+    ConstByteSpan source;        ///< inside registered memory; not touched by the caller until written
+    void* descriptor = nullptr;  ///< MemoryRegion::descriptor() of that memory
+    PeerId peer = 0;
+    std::uint64_t remote_address = 0;
+    std::uint64_t remote_key = 0;
+    std::uint32_t tag = 0;     ///< arrives at the other side's on_arrival
+    std::uint64_t cookie = 0;  ///< comes back in on_written or on_write_failed
+};
+
+/// What an endpoint's progress thread calls. Nothing here may block, throw, or destroy the endpoint.
+class EndpointHandler {
+   public:
+    virtual ~EndpointHandler() = default;
+    /// A peer's write of `tag` has landed: its bytes are in memory.
+    virtual void on_arrival(std::uint32_t tag) noexcept = 0;
+    /// The write to post next, most urgent first, or nullptr. `retry_at` is set to the time at which to ask
+    /// again if pacing is what holds it back. Not asked again for the same write once on_posted was called.
+    [[nodiscard]] virtual const Write* next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept = 0;
+    /// The write last returned by next_write is with the provider.
+    virtual void on_posted() noexcept = 0;
+    /// The source of that write may be reused. (It has left; whether the peer has it, the peer says.)
+    virtual void on_written(std::uint64_t cookie) noexcept = 0;
+    /// That write failed; it was posted, or it was the one last returned by next_write and could not be.
+    virtual void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept = 0;
+};
+
+struct EndpointOptions {
+    /// How long the provider may answer "try again" to one write, with no completion in between, before that write
+    /// fails.
+    Clock::duration post_deadline = std::chrono::seconds(5);
+};
+
+/// An endpoint with its address vector, completion queue and the one thread that drives them. The handler
+/// outlives the endpoint. add_peer, remove_peer and wake may be called from any thread.
+class LYNX_API Endpoint {
+   public:
+    Endpoint(const Fabric& fabric, EndpointHandler& handler, const EndpointOptions& options = {});
+    Endpoint(const Endpoint&) = delete;
+    Endpoint& operator=(const Endpoint&) = delete;
+    /// Posts nothing more, lets posted writes finish for at most half a second, stops the thread and closes; what is
+    /// then still outstanding is dropped without a call. No handler call runs after it.
+    /// Two faults of libfabric 1.17 are lived with here: an endpoint of "tcp;ofi_rxm" that peers have written to, and
+    /// one of "shm" whose thread hangs on the lock of a killed peer, are set aside until the process ends, not closed.
+    ~Endpoint();
+
+    /// The address blob to hand to peers.
+    [[nodiscard]] std::vector<std::byte> address() const;
+    /// Throws FabricError for a blob that the provider does not take.
+    [[nodiscard]] PeerId add_peer(ConstByteSpan address);
+    void remove_peer(PeerId peer) noexcept;
+    /// Tells the thread that next_write may have something new.
+    void wake() noexcept;
+
+   private:
+    struct Impl;
+    static void park(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lynx
