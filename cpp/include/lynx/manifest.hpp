@@ -1,0 +1,68 @@
+// What is about to be sent: the first message of a transfer, from the prefill node to the decode node.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lynx/buffer.hpp"
+#include "lynx/export.hpp"
+#include "lynx/fabric.hpp"
+#include "lynx/plane_layout.hpp"
+
+namespace lynx {
+
+inline constexpr std::uint16_t kManifestVersion = 1;
+inline constexpr std::uint32_t kMaxTensors = 1u << 14;
+inline constexpr std::uint32_t kMinChunkBytes = 4u << 10;
+inline constexpr std::uint32_t kMaxChunkBytes = 64u << 20;
+inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 44;
+
+enum class TensorRole : std::uint8_t { kKey = 0, kValue = 1 };
+
+struct ManifestTensor {
+    std::uint32_t layer = 0;
+    TensorRole role = TensorRole::kKey;
+    TensorSpec spec;
+
+    friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
+};
+
+/// Layers need not be alike: each tensor has its own heads, tokens, head_dim and anchor width.
+struct LYNX_API Manifest {
+    std::uint64_t request_id = 0;
+    std::string model;
+    std::uint32_t context_tokens = 0;
+    /// The token that prefill sampled from its exact cache; -1 if there is none.
+    std::int32_t first_token = -1;
+    /// How many parts of each tensor are sent: 1 for the anchors alone, 2 with the residuals.
+    std::uint8_t parts = 2;
+    /// The largest single write.
+    std::uint32_t chunk_bytes = 256u << 10;
+    /// In sending order; (layer, role) pairs are unique.
+    std::vector<ManifestTensor> tensors;
+
+    /// Throws InvalidArgument naming the field that is out of range.
+    void validate() const;
+    /// Validates, then writes the FlatBuffer that travels.
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    /// Reads bytes from a stranger: throws ProtocolError for anything malformed, of another version (naming
+    /// both) or out of range, before it allocates by what they claim.
+    [[nodiscard]] static Manifest parse(ConstByteSpan bytes);
+
+    friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+/// The receiver's answer: where to write, and how fast at most.
+struct LYNX_API Grant {
+    std::uint64_t request_id = 0;
+    std::uint32_t slot = 0;
+    RemoteRegion region;
+    std::uint64_t bytes_per_second = 0;  ///< 0: no limit
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    /// As Manifest::parse.
+    [[nodiscard]] static Grant parse(ConstByteSpan bytes);
+};
+
+}  // namespace lynx

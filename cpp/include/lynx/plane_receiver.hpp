@@ -1,0 +1,81 @@
+// The receiving half of a transfer: a slot in the registered arena, the count of what has arrived in it, and the
+// decoding of complete parts. Nothing of a part is shown before all of its chunks are in.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "lynx/codec.hpp"
+#include "lynx/deadline.hpp"
+#include "lynx/export.hpp"
+#include "lynx/manifest.hpp"
+#include "lynx/node.hpp"
+#include "lynx/plane_sender.hpp"
+
+namespace lynx {
+
+struct ReceiverOptions {
+    /// Asks the sender for at most so many payload bytes per second; 0 for no limit.
+    std::uint64_t bytes_per_second = 0;
+    const Codec* codec = nullptr;  ///< Codec::best() if null
+};
+
+/// What is complete, at one moment. `number` grows by one with each tensor's part that becomes complete.
+struct Revision {
+    std::uint64_t number = 0;
+    std::array<std::uint32_t, kMaxParts> tensors_ready{};
+    std::array<std::uint64_t, kMaxParts> arrived_bytes{};
+    std::array<std::uint64_t, kMaxParts> part_bytes{};
+
+    friend bool operator==(const Revision&, const Revision&) = default;
+};
+
+/// Every member may be called from any thread.
+class LYNX_API PlaneReceiver {
+   public:
+    /// Takes a slot. Throws ArenaFull, InvalidArgument.
+    PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options = {});
+    PlaneReceiver(PlaneReceiver&&) noexcept;
+    PlaneReceiver& operator=(PlaneReceiver&&) noexcept;
+    /// Gives the slot back if every chunk has arrived or the sender is known to have stopped (settle()). Otherwise the
+    /// slot stays taken as long as the node lives: a late write must not hit another request's memory.
+    ~PlaneReceiver();
+
+    [[nodiscard]] const Manifest& manifest() const noexcept;
+    /// What the sender needs; carried by lynx::Peer or by the embedder.
+    [[nodiscard]] Grant grant() const;
+
+    [[nodiscard]] Revision revision() const;
+    /// Is this part of this layer complete, and every part before it, for K and V alike? A part that is not sent never
+    /// is.
+    [[nodiscard]] bool ready(std::uint32_t layer, unsigned part) const;
+    /// The same for all layers.
+    [[nodiscard]] bool ready(unsigned part) const;
+    /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
+    [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
+    [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;
+    /// Waits for a revision newer than `after`; the current one, whether newer or the deadline passed.
+    [[nodiscard]] Revision wait_newer(std::uint64_t after, Deadline deadline) const;
+
+    /// Decodes a tensor from all planes through `part` into `destination` (any dtype and strides).
+    /// Throws InvalidArgument if that part is not complete or the shape is not the manifest's.
+    void decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination) const;
+
+    /// Ends the transfer: waiting calls throw `error`. What is complete stays readable. The first error stays.
+    void fail(const std::exception_ptr& error) noexcept;
+    /// The sender has stopped after posting so many chunks: waits until they are all in, after which the slot may be
+    /// given back. False at the deadline.
+    [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
+
+    struct State;  // cpp/src/stream/receive_state.hpp
+    [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
+
+   private:
+    std::shared_ptr<Node::Impl> node_;
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace lynx

@@ -1,0 +1,70 @@
+// The sending half of a transfer: codes tensors straight into registered memory and streams their parts, anchors
+// of all tensors first, then residuals in the manifest's order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "lynx/codec.hpp"
+#include "lynx/deadline.hpp"
+#include "lynx/export.hpp"
+#include "lynx/manifest.hpp"
+#include "lynx/node.hpp"
+
+namespace lynx {
+
+inline constexpr unsigned kMaxParts = 2;
+
+struct SenderOptions {
+    /// Payload bytes per second on the wire, a token bucket; 0 for no limit. The lower of this and the grant's holds.
+    std::uint64_t bytes_per_second = 0;
+    /// Bytes handed to the provider and not yet written, at most.
+    std::uint64_t window_bytes = 8u << 20;
+    const Codec* codec = nullptr;  ///< Codec::best() if null
+};
+
+struct SendProgress {
+    std::array<std::uint64_t, kMaxParts> part_bytes{};     ///< of the whole transfer
+    std::array<std::uint64_t, kMaxParts> written_bytes{};  ///< of each part, out of this node
+    std::uint64_t nonfinite_vectors = 0;                   ///< see EncodeStats
+};
+
+/// put() is for one thread at a time; everything else may be called from any thread.
+class LYNX_API PlaneSender {
+   public:
+    /// Takes room in the node's arena. `peer` is a known peer and `grant` its answer to `manifest`.
+    /// Throws ArenaFull, ProtocolError (the grant does not fit the manifest), InvalidArgument.
+    PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant,
+                const SenderOptions& options = {});
+    PlaneSender(PlaneSender&&) noexcept;
+    PlaneSender& operator=(PlaneSender&&) noexcept;
+    /// Drops what is not yet posted. The memory returns to the arena when what was posted has been written.
+    ~PlaneSender();
+
+    /// Codes one tensor of the manifest and queues it: its anchor at once, its residual behind the anchors of all
+    /// tensors. `source` is read before put() returns. Throws InvalidArgument (unknown or repeated tensor, a shape
+    /// that is not the manifest's), or whatever ended the transfer.
+    void put(std::uint32_t layer, TensorRole role, const TensorView& source);
+    /// Waits until every chunk has been written. False at the deadline. Throws what ended the transfer.
+    [[nodiscard]] bool wait_written(Deadline deadline);
+    [[nodiscard]] SendProgress progress() const;
+    [[nodiscard]] const Manifest& manifest() const noexcept;
+
+    [[nodiscard]] bool failed() const noexcept;
+    /// Ends the transfer: pending chunks are dropped, and waiting calls throw `error`. The first error stays.
+    void fail(const std::exception_ptr& error) noexcept;
+    /// After fail(): waits until nothing is with the provider any more; then the chunks that were ever posted.
+    [[nodiscard]] std::optional<std::uint64_t> wait_drained(Deadline deadline);
+
+    struct State;  // cpp/src/stream/send_state.hpp
+    [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
+
+   private:
+    std::shared_ptr<Node::Impl> node_;
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace lynx

@@ -1,0 +1,54 @@
+// The parts of a node, in opening order, and the place where the endpoint's thread meets the transfers.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "lynx/buffer.hpp"
+#include "lynx/node.hpp"
+#include "lynx/plane_receiver.hpp"
+#include "stream/arena.hpp"
+
+namespace lynx {
+
+class SendQueue;
+
+/// Slot numbers to the receivers behind them.
+class SlotTable {
+   public:
+    static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+
+    /// A free slot number. Throws ArenaFull if all are taken.
+    [[nodiscard]] std::uint32_t add(const std::shared_ptr<PlaneReceiver::State>& state);
+    void remove(std::uint32_t slot) noexcept;
+    [[nodiscard]] std::shared_ptr<PlaneReceiver::State> find(std::uint32_t slot) const noexcept;
+
+   private:
+    mutable std::mutex mutex_;
+    std::unordered_map<std::uint32_t, std::weak_ptr<PlaneReceiver::State>> slots_;
+    std::uint32_t next_ = 0;
+};
+
+struct Node::Impl final : EndpointHandler {
+    explicit Impl(const NodeOptions& options);
+    ~Impl() override;
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    void on_arrival(std::uint32_t tag) noexcept override;
+    [[nodiscard]] const Write* next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept override;
+    void on_posted() noexcept override;
+    void on_written(std::uint64_t cookie) noexcept override;
+    void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept override;
+
+    Fabric fabric;
+    Buffer memory;
+    MemoryRegion region;
+    Arena arena;
+    SlotTable slots;
+    std::unique_ptr<SendQueue> queue;
+    Endpoint endpoint;  // last: its thread calls into all of the above
+};
+
+}  // namespace lynx

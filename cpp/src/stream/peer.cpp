@@ -1,0 +1,214 @@
+#include "lynx/peer.hpp"
+
+#include "core/text.hpp"
+#include "lynx/error.hpp"
+#include "stream/peer_impl.hpp"
+
+namespace lynx {
+
+namespace {
+
+constexpr auto kHelloDeadline = std::chrono::seconds(5);
+
+// Registers a waiter for the answer to one request, for as long as it lives.
+class ReplySlot {
+   public:
+    template <class Impl>
+    ReplySlot(Impl& impl, std::uint64_t request_id)
+        : mutex_(impl.mutex), changed_(impl.changed), replies_(impl.replies), lost_(impl.lost), id_(request_id) {
+        const std::lock_guard lock(mutex_);
+        if (!replies_.try_emplace(id_, std::nullopt).second)
+            throw InvalidArgument(text("request ", id_,
+                                       " is already waiting for an answer of this peer: give each transfer "
+                                       "a request_id of its own"));
+    }
+    ReplySlot(const ReplySlot&) = delete;
+    ReplySlot& operator=(const ReplySlot&) = delete;
+    ~ReplySlot() {
+        const std::lock_guard lock(mutex_);
+        replies_.erase(id_);
+    }
+
+    [[nodiscard]] std::optional<ControlMessage> wait(Deadline deadline) {
+        std::unique_lock lock(mutex_);
+        auto& reply = replies_.at(id_);
+        changed_.wait_until(lock, deadline.at(), [&] { return reply.has_value() || lost_ != nullptr; });
+        if (!reply && lost_) std::rethrow_exception(lost_);
+        return std::move(reply);
+    }
+
+   private:
+    std::mutex& mutex_;
+    std::condition_variable& changed_;
+    std::map<std::uint64_t, std::optional<ControlMessage>>& replies_;
+    std::exception_ptr& lost_;
+    std::uint64_t id_;
+};
+
+}  // namespace
+
+Peer::Peer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Peer::Peer(Peer&&) noexcept = default;
+Peer& Peer::operator=(Peer&&) noexcept = default;
+Peer::~Peer() = default;
+
+Peer Peer::connect(const Node& node, const std::string& host, std::uint16_t port, Deadline deadline,
+                   bool retry_refused) {
+    return Peer(std::make_unique<Impl>(node, ControlChannel::connect(host, port, deadline, retry_refused), deadline));
+}
+
+PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOptions& options) {
+    const std::uint64_t id = manifest.request_id;
+    const std::vector<std::byte> offer = manifest.serialize();
+    impl_->open_outgoing(id);
+    try {
+        ReplySlot reply(*impl_, id);
+        impl_->send(MessageType::kOffer, offer);
+        const auto answer = reply.wait(deadline);
+        if (!answer) throw Timeout(text("request ", id, " was offered to ", name(), "; no grant came in time"));
+        if (answer->type == static_cast<std::uint8_t>(MessageType::kRefuse))
+            throw ProtocolError(
+                text("request ", id, " was refused by ", name(), ": ", Notice::parse(answer->payload).reason));
+        return granted(std::move(manifest), Grant::parse(answer->payload), options);
+    } catch (...) {
+        impl_->close_outgoing(id);
+        throw;
+    }
+}
+
+PlaneSender Peer::granted(Manifest manifest, const Grant& grant, const SenderOptions& options) {
+    const std::uint64_t id = manifest.request_id;
+    try {
+        PlaneSender sender(impl_->node, impl_->fabric_peer, std::move(manifest), grant, options);
+        impl_->attach(id, sender.state());
+        return sender;
+    } catch (const Cancelled&) {
+        throw;
+    } catch (const Error& e) {
+        // The other side has a slot waiting: it has to hear that nothing will come.
+        impl_->send(MessageType::kCancel, Notice{id, e.what(), 0}.serialize());
+        throw;
+    }
+}
+
+std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const ReceiverOptions& options) {
+    std::vector<std::byte> bytes;
+    {
+        std::unique_lock lock(impl_->mutex);
+        impl_->changed.wait_until(lock, deadline.at(),
+                                  [&] { return !impl_->offers.empty() || impl_->lost != nullptr; });
+        if (impl_->offers.empty()) {
+            impl_->throw_if_lost();
+            return std::nullopt;
+        }
+        bytes = std::move(impl_->offers.front());
+        impl_->offers.pop_front();
+    }
+    try {
+        PlaneReceiver receiver(impl_->node, Manifest::parse(bytes), options);
+        impl_->attach(receiver.manifest().request_id, receiver.state());
+        impl_->send(MessageType::kGrant, receiver.grant().serialize());
+        return receiver;
+    } catch (const Error& e) {
+        if (const auto id = offered_request(bytes))
+            impl_->send(MessageType::kRefuse, Notice{*id, e.what(), 0}.serialize());
+        else
+            impl_->lose(std::current_exception());  // not even its number can be read: nothing more is believed
+        throw;
+    }
+}
+
+bool Peer::finish(PlaneSender& sender, Deadline deadline) {
+    if (!sender.wait_written(deadline)) return false;
+    const std::uint64_t id = sender.manifest().request_id;
+    {
+        std::unique_lock lock(impl_->mutex);
+        const auto it = impl_->outgoing.find(id);
+        if (it == impl_->outgoing.end()) throw InvalidArgument(text("request ", id, " is not under way with ", name()));
+        impl_->changed.wait_until(lock, deadline.at(),
+                                  [&] { return it->second.done || impl_->lost != nullptr || sender.failed(); });
+        if (it->second.done) {
+            impl_->outgoing.erase(it);
+            return true;
+        }
+        impl_->throw_if_lost();
+    }
+    (void)sender.wait_written(deadline);  // throws if it was cancelled
+    return false;
+}
+
+void Peer::finish(PlaneReceiver& receiver) {
+    const std::uint64_t id = receiver.manifest().request_id;
+    impl_->send(MessageType::kDone, Notice{id, {}, 0}.serialize());
+    const std::lock_guard lock(impl_->mutex);
+    impl_->incoming.erase(id);
+}
+
+bool Peer::cancel(PlaneSender& sender, const std::string& reason, Deadline deadline) noexcept {
+    try {
+        const std::uint64_t id = sender.manifest().request_id;
+        sender.fail(std::make_exception_ptr(Cancelled(text("cancelled on this side: ", reason))));
+        const auto posted = sender.wait_drained(deadline);
+        impl_->send(MessageType::kCancel, Notice{id, reason, posted.value_or(kUnknownChunks)}.serialize());
+        impl_->close_outgoing(id);
+        return posted.has_value();
+    } catch (const std::exception&) {
+        return false;  // the peer is lost: there is nobody to tell
+    }
+}
+
+bool Peer::cancel(PlaneReceiver& receiver, const std::string& reason, Deadline deadline) noexcept {
+    try {
+        const std::uint64_t id = receiver.manifest().request_id;
+        receiver.fail(std::make_exception_ptr(Cancelled(text("cancelled on this side: ", reason))));
+        ReplySlot reply(*impl_, id);
+        impl_->send(MessageType::kCancel, Notice{id, reason, 0}.serialize());
+        const auto answer = reply.wait(deadline);
+        return answer && receiver.settle(Notice::parse(answer->payload).chunks_posted, deadline);
+    } catch (const std::exception&) {
+        return false;  // the peer is lost: whether it has stopped is not known
+    }
+}
+
+void Peer::send_message(ConstByteSpan message) {
+    if (message.size() > kMaxMessageBytes)
+        throw InvalidArgument(
+            text("a message of ", message.size(), " bytes; at most ", kMaxMessageBytes, " can be sent"));
+    impl_->send(MessageType::kUser, message);
+}
+
+std::optional<std::vector<std::byte>> Peer::receive_message(Deadline deadline) {
+    std::unique_lock lock(impl_->mutex);
+    impl_->changed.wait_until(lock, deadline.at(), [&] { return !impl_->messages.empty() || impl_->lost != nullptr; });
+    if (impl_->messages.empty()) {
+        impl_->throw_if_lost();
+        return std::nullopt;
+    }
+    auto message = std::move(impl_->messages.front());
+    impl_->messages.pop_front();
+    return message;
+}
+
+void Peer::close() noexcept {
+    impl_->close();
+}
+
+const std::string& Peer::name() const noexcept {
+    return impl_->channel.peer_name();
+}
+
+bool Peer::lost() const noexcept {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->lost != nullptr;
+}
+
+Listener::Listener(const Node& node, const std::string& host, std::uint16_t port) : node_(node), control_(host, port) {}
+
+std::optional<Peer> Listener::accept(Deadline deadline) {
+    auto channel = control_.accept(deadline);
+    if (!channel) return std::nullopt;
+    // A stranger who connects and says nothing holds the listener for no longer than this.
+    return Peer(std::make_unique<Peer::Impl>(node_, std::move(*channel), Deadline::after(kHelloDeadline)));
+}
+
+}  // namespace lynx

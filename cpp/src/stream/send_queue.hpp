@@ -1,0 +1,40 @@
+// Which chunk goes next, over all the transfers of an endpoint: anchors before residuals, then first come first
+// served, each within its own rate and window.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "lynx/fabric.hpp"
+#include "stream/send_state.hpp"
+
+namespace lynx {
+
+class SendQueue {
+   public:
+    void add(const std::shared_ptr<PlaneSender::State>& state);
+
+    // The endpoint's side, on its progress thread.
+    [[nodiscard]] const Write* next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept;
+    void on_posted() noexcept;
+    void on_written(std::uint64_t cookie) noexcept;
+    void on_write_failed(std::uint64_t cookie, const std::exception_ptr& error) noexcept;
+
+   private:
+    struct InFlight {
+        std::shared_ptr<PlaneSender::State> state;
+        SendChunk chunk;
+    };
+
+    std::mutex mutex_;  // guards what follows; taken before a state's own
+    std::vector<std::weak_ptr<PlaneSender::State>> states_;
+    std::unordered_map<std::uint64_t, InFlight> in_flight_;
+    std::uint64_t next_cookie_ = 1;
+    Write current_;             // handed out by next_write and not yet posted, if
+    bool has_current_ = false;  // this is set
+};
+
+}  // namespace lynx

@@ -1,0 +1,102 @@
+#include "lynx/manifest.hpp"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "lynx/error.hpp"
+#include "manifest_generated.h"
+#include "stream/cache.hpp"
+#include "stream/flatbuffer.hpp"
+
+namespace lynx {
+namespace {
+
+Manifest example() {
+    return TestCache(3, 2, 5, 16).manifest(9);
+}
+
+template <class Change>
+void expect_invalid(Change change, const std::string& field) {
+    Manifest m = example();
+    change(m);
+    try {
+        (void)m.serialize();
+        FAIL() << field;
+    } catch (const InvalidArgument& e) {
+        EXPECT_NE(std::string(e.what()).find(field), std::string::npos) << e.what();
+    }
+}
+
+TEST(Manifest, ComesBackAsItWasSent) {
+    EXPECT_EQ(Manifest::parse(example().serialize()), example());
+}
+
+TEST(Manifest, NamesTheFieldThatIsOutOfRange) {
+    expect_invalid([](Manifest& m) { m.parts = 0; }, "parts");
+    expect_invalid([](Manifest& m) { m.parts = 3; }, "parts");
+    expect_invalid([](Manifest& m) { m.chunk_bytes = 1; }, "chunk_bytes");
+    expect_invalid([](Manifest& m) { m.tensors.clear(); }, "tensors");
+    expect_invalid([](Manifest& m) { m.tensors.push_back(m.tensors[0]); }, "layer");
+    expect_invalid([](Manifest& m) { m.tensors[1].spec.head_dim = 7; }, "head_dim");
+    expect_invalid([](Manifest& m) { m.tensors[1].role = static_cast<TensorRole>(2); }, "role");
+    expect_invalid([](Manifest& m) { m.model.assign(5000, 'x'); }, "model");
+}
+
+TEST(Manifest, RefusesATotalBeyondAnyMachineWithoutWrappingAround) {
+    expect_invalid(
+        [](Manifest& m) {
+            for (auto& t : m.tensors)
+                t.spec.heads = kMaxHeads, t.spec.tokens = kMaxTokens, t.spec.head_dim = kMaxHeadDim;
+        },
+        "total size");
+}
+
+TEST(Manifest, OfAnotherVersionIsRefusedNamingBoth) {
+    flatbuffers::FlatBufferBuilder b;
+    std::vector<flatbuffers::Offset<wire::Tensor>> none;
+    b.Finish(wire::CreateManifest(b, 77, 1, b.CreateString("m"), 0, 0, 2, 4096, b.CreateVector(none)));
+    try {
+        (void)Manifest::parse(bytes_of(b));
+        FAIL();
+    } catch (const ProtocolError& e) {
+        EXPECT_NE(std::string(e.what()).find("version 77"), std::string::npos) << e.what();
+        EXPECT_NE(std::string(e.what()).find("version " + std::to_string(kManifestVersion)), std::string::npos);
+    }
+}
+
+TEST(Manifest, CutShortAnywhereIsAProtocolError) {
+    const auto whole = example().serialize();
+    for (std::size_t n = 0; n < whole.size(); ++n)
+        EXPECT_THROW((void)Manifest::parse(ConstByteSpan(whole).first(n)), ProtocolError) << n;
+}
+
+TEST(Manifest, WithDamagedBytesIsReadOrRefusedButNeverWorse) {
+    const auto whole = example().serialize();
+    std::mt19937 random(3);
+    int refused = 0;
+    for (int i = 0; i < 20'000; ++i) {
+        auto damaged = whole;
+        for (unsigned n = 1 + random() % 4; n > 0; --n)
+            damaged[random() % damaged.size()] = static_cast<std::byte>(random());
+        try {
+            Manifest::parse(damaged).validate();
+        } catch (const ProtocolError&) {
+            ++refused;
+        }
+    }
+    EXPECT_GT(refused, 5000);
+}
+
+TEST(Grant, ComesBackAsItWasSent) {
+    const Grant back = Grant::parse(Grant{3, 9, {1u << 20, 77, 4096}, 1000}.serialize());
+    EXPECT_EQ(back.request_id, 3u);
+    EXPECT_EQ(back.slot, 9u);
+    EXPECT_EQ(back.region.address, 1u << 20);
+    EXPECT_EQ(back.region.key, 77u);
+    EXPECT_EQ(back.region.bytes, 4096u);
+    EXPECT_EQ(back.bytes_per_second, 1000u);
+}
+
+}  // namespace
+}  // namespace lynx

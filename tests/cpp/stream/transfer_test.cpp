@@ -1,0 +1,257 @@
+// Whole transfers between two nodes over each provider, with control connections on loopback.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "libfabric_leaks.hpp"
+#include "lynx/error.hpp"
+#include "lynx/peer.hpp"
+#include "stream/cache.hpp"
+
+namespace lynx {
+namespace {
+
+using namespace std::chrono_literals;
+
+Deadline soon() {
+    return Deadline::after(10s);
+}
+
+std::vector<std::string> usable_providers() {
+    std::vector<std::string> names;
+    for (const ProviderInfo& p : list_providers())
+        if (p.usable && p.name != "sockets") names.push_back(p.name);
+    return names;
+}
+
+// Two connected nodes in one process.
+struct Pair {
+    explicit Pair(const std::string& provider, std::size_t receiver_arena = 64u << 20)
+        : prefill({.fabric = {provider, "127.0.0.1"}, .arena_bytes = 64u << 20, .endpoint = {}}),
+          decode({.fabric = {provider, "127.0.0.1"}, .arena_bytes = receiver_arena, .endpoint = {}}),
+          listener(prefill, "127.0.0.1", 0) {
+        std::thread connecting(
+            [&] { to_prefill.emplace(Peer::connect(decode, "127.0.0.1", listener.port(), soon())); });
+        to_decode = listener.accept(soon());
+        connecting.join();
+    }
+
+    // Offers on one side, accepts on the other.
+    std::pair<PlaneSender, PlaneReceiver> open(const Manifest& manifest, const SenderOptions& options = {},
+                                               const ReceiverOptions& receiving = {}) {
+        std::optional<PlaneSender> sender;
+        std::thread offering([&] { sender.emplace(to_decode->offer(manifest, soon(), options)); });
+        auto receiver = to_prefill->accept_offer(soon(), receiving);
+        offering.join();
+        return {std::move(sender.value()), std::move(receiver.value())};
+    }
+
+    Node prefill, decode;
+    Listener listener;
+    std::optional<Peer> to_decode, to_prefill;
+};
+
+class Transfer : public testing::TestWithParam<std::string> {};
+
+TEST_P(Transfer, BringsTheAnchorThenTheResidualAndGivesTheSlotBack) {
+    Pair pair(GetParam());
+    TestCache cache(4, 2, 300, 64);
+    for (std::uint64_t request = 1; request <= 5; ++request) {
+        auto [sender, receiver] = pair.open(cache.manifest(request));
+        EXPECT_EQ(receiver.manifest().first_token, 42);
+        EXPECT_FALSE(receiver.ready(0));
+        cache.put_all(sender);
+        ASSERT_TRUE(receiver.wait(0, soon()));
+        EXPECT_LT(cache.error_of(receiver, 0), 0.8F);
+        EXPECT_GT(cache.error_of(receiver, 0), 0.1F) << "four bits cannot be this good";
+        ASSERT_TRUE(receiver.wait(1, soon()));
+        EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
+        pair.to_prefill->finish(receiver);
+        EXPECT_TRUE(pair.to_decode->finish(sender, soon()));
+        EXPECT_EQ(sender.progress().written_bytes, sender.progress().part_bytes);
+    }
+    EXPECT_EQ(pair.decode.arena_free_bytes(), pair.decode.arena_bytes());
+    EXPECT_EQ(pair.prefill.arena_free_bytes(), pair.prefill.arena_bytes());
+}
+
+TEST_P(Transfer, RawIsBitExact) {
+    Pair pair(GetParam());
+    TestCache cache(2, 3, 70, 40);
+    auto [sender, receiver] = pair.open(cache.manifest(1, Coding::kRaw, 1));
+    cache.put_all(sender);
+    ASSERT_TRUE(receiver.wait(0, soon()));
+    EXPECT_EQ(cache.error_of(receiver, 0), 0.0F);
+}
+
+TEST_P(Transfer, SendsNoResidualBeforeTheLastAnchor) {
+    Pair pair(GetParam());
+    TestCache cache(6, 2, 200, 64);
+    auto [sender, receiver] = pair.open(cache.manifest(1));
+    for (std::uint32_t layer = 0; layer < 5; ++layer)
+        for (const TensorRole role : kRoles)
+            sender.put(layer, role, cache.view_of<TensorView>(cache.of(layer, role).data()));
+    ASSERT_TRUE(receiver.wait(4, 0, soon()));
+    std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(receiver.revision().arrived_bytes[1], 0u) << "the link is idle, but an anchor is still to come";
+    for (const TensorRole role : kRoles) sender.put(5, role, cache.view_of<TensorView>(cache.of(5, role).data()));
+    EXPECT_TRUE(receiver.wait(1, soon()));
+}
+
+TEST_P(Transfer, KeepsTheLowerOfTheTwoRates) {
+    Pair pair(GetParam());
+    TestCache cache(4, 2, 500, 64);  // 272 kB coded
+    const std::pair<std::uint64_t, std::uint64_t> limits[] = {{1'000'000, 0}, {0, 1'000'000}, {1'000'000, 9'000'000}};
+    std::uint64_t request = 0;
+    for (const auto& [at_sender, at_receiver] : limits) {
+        auto [sender, receiver] =
+            pair.open(cache.manifest(++request), {.bytes_per_second = at_sender}, {.bytes_per_second = at_receiver});
+        const auto begin = Clock::now();
+        cache.put_all(sender);
+        ASSERT_TRUE(receiver.wait(1, soon()));
+        const double bytes = static_cast<double>(receiver.revision().part_bytes[0] + receiver.revision().part_bytes[1]);
+        EXPECT_GT(std::chrono::duration<double>(Clock::now() - begin).count(), 0.95 * bytes / 1e6);
+    }
+}
+
+TEST_P(Transfer, RefusesInWordsWhatTheArenaCannotHold) {
+    Pair pair(GetParam(), 64u << 10);
+    TestCache cache(4, 2, 500, 64);
+    std::string refusal;
+    std::thread offering([&] {
+        try {
+            (void)pair.to_decode->offer(cache.manifest(1), soon());
+        } catch (const ProtocolError& e) {
+            refusal = e.what();
+        }
+    });
+    EXPECT_THROW((void)pair.to_prefill->accept_offer(soon()), ArenaFull);
+    offering.join();
+    EXPECT_NE(refusal.find("arena"), std::string::npos) << refusal;
+
+    TestCache small(1, 1, 8, 64);
+    auto [sender, receiver] = pair.open(small.manifest(2));
+    small.put_all(sender);
+    EXPECT_TRUE(receiver.wait(1, soon())) << "and the next request works";
+}
+
+TEST_P(Transfer, CancelledByTheReceiverStopsAndFreesBothSides) {
+    Pair pair(GetParam());
+    TestCache cache(8, 2, 500, 64);
+    {
+        auto [sender, receiver] = pair.open(cache.manifest(1), {.bytes_per_second = 1'000'000});
+        cache.put_all(sender);
+        ASSERT_TRUE(receiver.wait(0, 0, soon()));
+        EXPECT_TRUE(pair.to_prefill->cancel(receiver, "the user has gone", soon()));
+        EXPECT_THROW((void)receiver.wait(1, soon()), Cancelled);
+        EXPECT_TRUE(receiver.ready(0, 0)) << "what had arrived stays readable";
+        try {
+            (void)pair.to_decode->finish(sender, soon());
+            FAIL();
+        } catch (const Cancelled& e) {
+            EXPECT_NE(std::string(e.what()).find("the user has gone"), std::string::npos) << e.what();
+        }
+    }
+    EXPECT_EQ(pair.decode.arena_free_bytes(), pair.decode.arena_bytes());
+    EXPECT_EQ(pair.prefill.arena_free_bytes(), pair.prefill.arena_bytes());
+}
+
+TEST_P(Transfer, CancelledByTheSenderStopsAndFreesBothSides) {
+    Pair pair(GetParam());
+    TestCache cache(8, 2, 500, 64);
+    {
+        auto [sender, receiver] = pair.open(cache.manifest(1), {.bytes_per_second = 1'000'000});
+        cache.put_all(sender);
+        ASSERT_TRUE(receiver.wait(0, 0, soon()));
+        EXPECT_TRUE(pair.to_decode->cancel(sender, "out of memory", soon()));
+        EXPECT_THROW((void)receiver.wait(1, soon()), Cancelled);
+        for (int i = 0; i < 100 && !receiver.state().unique(); ++i) std::this_thread::sleep_for(10ms);
+    }
+    EXPECT_EQ(pair.decode.arena_free_bytes(), pair.decode.arena_bytes());
+}
+
+TEST_P(Transfer, OfAPeerThatLeavesFailsAtOnce) {
+    Pair pair(GetParam());
+    TestCache cache(8, 2, 500, 64);
+    auto [sender, receiver] = pair.open(cache.manifest(1), {.bytes_per_second = 1'000'000});
+    cache.put_all(sender);
+    ASSERT_TRUE(receiver.wait(0, 0, soon()));
+    pair.to_decode.reset();
+    const auto begin = Clock::now();
+    EXPECT_THROW((void)receiver.wait(1, soon()), PeerLost);
+    EXPECT_LT(Clock::now() - begin, 2s);
+    EXPECT_THROW((void)sender.wait_written(soon()), Cancelled);
+    EXPECT_TRUE(pair.to_prefill->lost());
+}
+
+TEST_P(Transfer, CarriesTwoRequestsAtOnce) {
+    Pair pair(GetParam());
+    TestCache cache(8, 2, 500, 64);
+    auto [first_sender, first] = pair.open(cache.manifest(1), {.bytes_per_second = 2'000'000});
+    cache.put_all(first_sender);
+    auto [second_sender, second] = pair.open(cache.manifest(2), {.bytes_per_second = 2'000'000});
+    cache.put_all(second_sender);
+    EXPECT_TRUE(first.wait(1, soon()));
+    EXPECT_TRUE(second.wait(1, soon()));
+    EXPECT_LT(cache.error_of(first, 1), 0.05F);
+    EXPECT_LT(cache.error_of(second, 1), 0.05F);
+}
+
+TEST_P(Transfer, ChecksWhatTheCallerPuts) {
+    Pair pair(GetParam());
+    TestCache cache(2, 2, 50, 64);
+    TestCache other(2, 2, 51, 64);
+    auto [sender, receiver] = pair.open(cache.manifest(1));
+    const auto good = cache.view_of<TensorView>(cache.of(0, TensorRole::kKey).data());
+    EXPECT_THROW(sender.put(7, TensorRole::kKey, good), InvalidArgument) << "no such layer";
+    EXPECT_THROW(sender.put(0, TensorRole::kKey, other.view_of<TensorView>(other.of(0, TensorRole::kKey).data())),
+                 InvalidArgument)
+        << "another shape";
+    sender.put(0, TensorRole::kKey, good);
+    EXPECT_THROW(sender.put(0, TensorRole::kKey, good), InvalidArgument) << "twice";
+    std::vector<float> out(good.shape[0] * good.shape[1] * good.shape[2]);
+    EXPECT_THROW(receiver.decode(1, TensorRole::kKey, 0, cache.view_of<MutableTensorView>(out.data())), InvalidArgument)
+        << "not arrived";
+}
+
+TEST_P(Transfer, CarriesTheEmbeddersMessagesInOrder) {
+    Pair pair(GetParam());
+    for (int i = 0; i < 100; ++i) pair.to_decode->send_message(std::vector<std::byte>(i, std::byte(i)));
+    for (int i = 0; i < 100; ++i)
+        EXPECT_EQ(pair.to_prefill->receive_message(soon())->size(), static_cast<std::size_t>(i));
+    EXPECT_EQ(pair.to_prefill->receive_message(Deadline::after(10ms)), std::nullopt);
+    EXPECT_THROW(pair.to_decode->send_message(std::vector<std::byte>(kMaxMessageBytes + 1)), InvalidArgument);
+}
+
+TEST_P(Transfer, WorksWithoutPeerWhereTheEmbedderCarriesTheBlobs) {
+    const NodeOptions options{.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20, .endpoint = {}};
+    Node prefill(options), decode(options);
+    const PeerId peer = prefill.add_peer(decode.address());
+    TestCache cache(2, 2, 100, 64);
+    PlaneReceiver receiver(decode, Manifest::parse(cache.manifest(5).serialize()));
+    PlaneSender sender(prefill, peer, cache.manifest(5), Grant::parse(receiver.grant().serialize()));
+    cache.put_all(sender);
+    EXPECT_TRUE(receiver.wait(1, soon()));
+    EXPECT_TRUE(sender.wait_written(soon()));
+    EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
+}
+
+TEST_P(Transfer, RefusesAGrantThatDoesNotFit) {
+    Node node({.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20, .endpoint = {}});
+    TestCache cache(2, 2, 100, 64);
+    const PlaneReceiver receiver(node, cache.manifest(5));
+    const PeerId peer = node.add_peer(node.address());
+    Grant grant = receiver.grant();
+    grant.region.bytes -= 1;
+    EXPECT_THROW(PlaneSender(node, peer, cache.manifest(5), grant), ProtocolError) << "too small";
+    EXPECT_THROW(PlaneSender(node, peer, cache.manifest(6), receiver.grant()), ProtocolError) << "another request";
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, Transfer, testing::ValuesIn(usable_providers()), [](const auto& instance) {
+    std::string name = instance.param;
+    std::replace(name.begin(), name.end(), ';', '_');
+    return name;
+});
+
+}  // namespace
+}  // namespace lynx
