@@ -1,0 +1,72 @@
+// What the bindings share. One file a public header; each has one function, named here and called by module.cpp.
+// Python sees the same names as C++ does; times are seconds, sizes are bytes.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "lynx/buffer.hpp"
+#include "lynx/deadline.hpp"
+#include "lynx/tensor_view.hpp"
+
+namespace lynx::bindings {
+
+namespace nb = nanobind;
+
+void bind_error(nb::module_& m);
+void bind_codec(nb::module_& m);
+void bind_fabric(nb::module_& m);
+void bind_manifest(nb::module_& m);
+void bind_node(nb::module_& m);
+void bind_plane_sender(nb::module_& m);
+void bind_plane_receiver(nb::module_& m);
+void bind_peer(nb::module_& m);
+void bind_session(nb::module_& m);
+
+/// A tensor of [heads, tokens, head_dim] through DLPack or the buffer protocol, without a copy. The array object keeps
+/// the memory alive and has to outlive the view. Throws InvalidArgument for anything but host memory of a known dtype.
+template <class View, class Array>
+struct BorrowedTensor {
+    Array array;
+    View view;
+};
+using SourceTensor = BorrowedTensor<TensorView, nb::ndarray<nb::ro>>;
+using DestinationTensor = BorrowedTensor<MutableTensorView, nb::ndarray<>>;
+
+[[nodiscard]] SourceTensor borrow_source(nb::handle object);
+[[nodiscard]] DestinationTensor borrow_destination(nb::handle object);
+
+/// One-dimensional host bytes, writable or not.
+[[nodiscard]] std::pair<nb::ndarray<nb::ro>, ConstByteSpan> borrow_bytes(nb::handle object);
+[[nodiscard]] std::pair<nb::ndarray<>, ByteSpan> borrow_writable_bytes(nb::handle object);
+
+[[nodiscard]] inline nb::bytes to_bytes(ConstByteSpan bytes) {
+    return nb::bytes(bytes.data(), bytes.size());
+}
+[[nodiscard]] inline ConstByteSpan span_of(const nb::bytes& bytes) {
+    return {static_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+/// Seconds from now; throws InvalidArgument if negative or not a number. Infinity is a year.
+[[nodiscard]] Deadline deadline_in(double timeout_s);
+
+/// Runs `attempt(Deadline)` without the GIL in slices until it gives something or the time is up, so that Ctrl-C ends
+/// the wait as Python users expect.
+template <class Attempt>
+auto interruptible(double timeout_s, Attempt attempt) {
+    const Deadline deadline = deadline_in(timeout_s);
+    for (;;) {
+        auto result = [&] {
+            const nb::gil_scoped_release release;
+            return attempt(Deadline(std::min(deadline.at(), Clock::now() + std::chrono::milliseconds(50))));
+        }();
+        if (result || deadline.passed()) return result;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+}
+
+}  // namespace lynx::bindings

@@ -1,0 +1,100 @@
+// DLPack and buffer-protocol objects to views.
+#include <nanobind/stl/string.h>
+
+#include <cmath>
+#include <string>
+
+#include "bindings.hpp"
+#include "core/text.hpp"
+#include "lynx/error.hpp"
+
+namespace lynx::bindings {
+
+namespace {
+
+std::string as_text(nb::handle object) {
+    return nb::cast<std::string>(nb::str(object));
+}
+
+std::string describe(nb::handle object) {
+    std::string out = as_text(object.type());
+    for (const char* name : {"device", "dtype", "shape"})
+        if (nb::hasattr(object, name)) out += text(", ", name, "=", as_text(nb::object(object.attr(name))));
+    return out;
+}
+
+template <class Array>
+Array import_array(nb::handle object, const char* what) {
+    Array array;
+    if (!nb::try_cast<Array>(object, array))
+        throw InvalidArgument(text(what, " was given as ", describe(object),
+                                   "; it has to be a tensor in host memory that gives itself out through DLPack or the "
+                                   "buffer protocol, and a writable one to decode into (for torch: .detach().cpu())"));
+    if (array.device_type() != nb::device::cpu::value)
+        throw InvalidArgument(text(what, " lies on device type ", array.device_type(), " (", describe(object),
+                                   "); this build reads and writes host memory: move it to the CPU first"));
+    return array;
+}
+
+DType dtype_of(nb::dlpack::dtype t, nb::handle object) {
+    const auto code = static_cast<nb::dlpack::dtype_code>(t.code);
+    if (t.lanes == 1 && code == nb::dlpack::dtype_code::Bfloat && t.bits == 16) return DType::kBF16;
+    if (t.lanes == 1 && code == nb::dlpack::dtype_code::Float && t.bits == 16) return DType::kF16;
+    if (t.lanes == 1 && code == nb::dlpack::dtype_code::Float && t.bits == 32) return DType::kF32;
+    throw InvalidArgument(text("a tensor was given as ", describe(object), "; its dtype has to be bf16, fp16 or fp32"));
+}
+
+template <class View, class Array>
+BorrowedTensor<View, Array> borrow_tensor(nb::handle object) {
+    auto array = import_array<Array>(object, "a tensor");
+    if (array.ndim() != 3)
+        throw InvalidArgument(text("a tensor was given with ", array.ndim(), " axes (", describe(object),
+                                   "); it has to have three: [heads, tokens, head_dim]"));
+    View view;
+    view.dtype = dtype_of(array.dtype(), object);
+    using Byte = std::remove_pointer_t<decltype(view.data)>;
+    view.data = static_cast<Byte*>(array.data());
+    for (std::size_t i = 0; i < 3; ++i) {
+        view.shape[i] = static_cast<std::int64_t>(array.shape(i));
+        view.strides[i] = array.stride(i);
+    }
+    return {std::move(array), view};
+}
+
+template <class Array, class Span>
+std::pair<Array, Span> borrow_flat(nb::handle object) {
+    auto array = import_array<Array>(object, "a byte buffer");
+    const auto t = array.dtype();
+    if (array.ndim() != 1 || t.bits != 8 || (array.shape(0) > 1 && array.stride(0) != 1))
+        throw InvalidArgument(text("a byte buffer was given as ", describe(object),
+                                   "; it has to be one-dimensional, contiguous and of 8-bit elements"));
+    using Byte = typename Span::element_type;
+    const Span span(static_cast<Byte*>(array.data()), array.shape(0));
+    return {std::move(array), span};
+}
+
+}  // namespace
+
+SourceTensor borrow_source(nb::handle object) {
+    return borrow_tensor<TensorView, nb::ndarray<nb::ro>>(object);
+}
+DestinationTensor borrow_destination(nb::handle object) {
+    return borrow_tensor<MutableTensorView, nb::ndarray<>>(object);
+}
+
+std::pair<nb::ndarray<nb::ro>, ConstByteSpan> borrow_bytes(nb::handle object) {
+    return borrow_flat<nb::ndarray<nb::ro>, ConstByteSpan>(object);
+}
+std::pair<nb::ndarray<>, ByteSpan> borrow_writable_bytes(nb::handle object) {
+    return borrow_flat<nb::ndarray<>, ByteSpan>(object);
+}
+
+Deadline deadline_in(double timeout_s) {
+    constexpr double kYear = 365.0 * 24 * 3600;
+    if (std::isnan(timeout_s) || timeout_s < 0)
+        throw InvalidArgument(text("a timeout of ", timeout_s, " seconds; it has to be 0 or more"));
+    return Deadline::after(
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(timeout_s, kYear))));
+}
+
+}  // namespace lynx::bindings

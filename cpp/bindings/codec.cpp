@@ -1,0 +1,96 @@
+#include "lynx/codec.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "core/text.hpp"
+
+namespace lynx::bindings {
+
+void bind_codec(nb::module_& m) {
+    nb::enum_<DType>(m, "DType", "Element type of a KV cache.")
+        .value("BF16", DType::kBF16)
+        .value("F16", DType::kF16)
+        .value("F32", DType::kF32);
+    nb::enum_<Coding>(m, "Coding", "How a tensor is coded.")
+        .value("RAW", Coding::kRaw, "The source's bits as they are: one plane, one part.")
+        .value("PLANES", Coding::kPlanes, "Rotated, quantized to 8 bits, cut into planes, most significant first.");
+
+    nb::class_<TensorSpec>(m, "TensorSpec", "What has to be known to lay out one K or V tensor of one layer.")
+        .def(
+            "__init__",
+            [](TensorSpec* self, std::uint32_t heads, std::uint32_t tokens, std::uint32_t head_dim, Coding coding,
+               DType dtype, std::uint8_t anchor_bits) {
+                new (self) TensorSpec{coding, dtype, heads, tokens, head_dim, anchor_bits};
+            },
+            nb::arg("heads"), nb::arg("tokens"), nb::arg("head_dim"), nb::kw_only(),
+            nb::arg("coding") = Coding::kPlanes, nb::arg("dtype") = DType::kBF16, nb::arg("anchor_bits") = 4)
+        .def_ro("heads", &TensorSpec::heads)
+        .def_ro("tokens", &TensorSpec::tokens)
+        .def_ro("head_dim", &TensorSpec::head_dim)
+        .def_ro("coding", &TensorSpec::coding)
+        .def_ro("dtype", &TensorSpec::dtype)
+        .def_ro("anchor_bits", &TensorSpec::anchor_bits)
+        .def(
+            "__eq__", [](const TensorSpec& a, const TensorSpec& b) { return a == b; }, nb::is_operator(),
+            nb::sig("def __eq__(self, other: object, /) -> bool"))
+        .def("__repr__", [](const TensorSpec& s) {
+            return text("TensorSpec(heads=", s.heads, ", tokens=", s.tokens, ", head_dim=", s.head_dim,
+                        ", coding=", s.coding == Coding::kRaw ? "RAW" : "PLANES", ", dtype=", name_of(s.dtype),
+                        ", anchor_bits=", int{s.anchor_bits}, ")");
+        });
+
+    nb::class_<Extent>(m, "Extent", "A run of bytes inside a coded tensor.")
+        .def_ro("offset", &Extent::offset)
+        .def_ro("bytes", &Extent::bytes);
+
+    nb::class_<PlaneLayout>(
+        m, "PlaneLayout",
+        "Where scales, zeros and planes of a coded tensor lie. Raises InvalidArgument for a spec out of range.")
+        .def(nb::init<const TensorSpec&>(), nb::arg("spec"))
+        .def_prop_ro("spec", [](const PlaneLayout& l) { return l.spec(); })
+        .def_prop_ro("bytes", &PlaneLayout::bytes)
+        .def_prop_ro("planes", &PlaneLayout::planes)
+        .def_prop_ro("parts", &PlaneLayout::parts)
+        .def_prop_ro("scales", &PlaneLayout::scales)
+        .def_prop_ro("zeros", &PlaneLayout::zeros)
+        .def("plane", &PlaneLayout::plane, nb::arg("index"), "The extent of one plane; 0 is the most significant.")
+        .def("part", &PlaneLayout::part, nb::arg("index"), "0 is the anchor, 1 the residual.")
+        .def("planes_through", &PlaneLayout::planes_through, nb::arg("part"));
+
+    nb::class_<EncodeStats>(m, "EncodeStats")
+        .def_ro("nonfinite_vectors", &EncodeStats::nonfinite_vectors,
+                "Head vectors that held a NaN or an infinity; they are coded as zeros.");
+
+    nb::class_<Codec>(m, "Codec", "One instruction set's codec. Stateless; usable from any thread.")
+        .def_static("best", &Codec::best, nb::rv_policy::reference, "The fastest this CPU runs.")
+        .def_static("by_name", &Codec::by_name, nb::arg("name"), nb::rv_policy::reference)
+        .def_static("available", &Codec::available)
+        .def_prop_ro("name", &Codec::name)
+        .def(
+            "encode",
+            [](const Codec& codec, nb::handle source, const PlaneLayout& layout, nb::handle out) {
+                const SourceTensor tensor = borrow_source(source);
+                const auto [owner, bytes] = borrow_writable_bytes(out);
+                const nb::gil_scoped_release release;
+                return codec.encode(tensor.view, layout, bytes);
+            },
+            nb::arg("source"), nb::arg("layout"), nb::arg("out"),
+            nb::sig("def encode(self, source: object, layout: PlaneLayout, out: object) -> EncodeStats"),
+            "Codes `source` [heads, tokens, head_dim] into `out`, layout.bytes of uint8. Nothing is copied on the way.")
+        .def(
+            "decode",
+            [](const Codec& codec, const PlaneLayout& layout, nb::handle source, unsigned planes, nb::handle out) {
+                const auto [owner, bytes] = borrow_bytes(source);
+                const DestinationTensor tensor = borrow_destination(out);
+                const nb::gil_scoped_release release;
+                codec.decode(layout, bytes, planes, tensor.view);
+            },
+            nb::arg("layout"), nb::arg("source"), nb::arg("planes"), nb::arg("out"),
+            nb::sig("def decode(self, layout: PlaneLayout, source: object, planes: int, out: object) -> None"),
+            "Decodes the first `planes` planes into `out` [heads, tokens, head_dim] of any dtype and strides.");
+}
+
+}  // namespace lynx::bindings

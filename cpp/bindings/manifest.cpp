@@ -1,0 +1,64 @@
+#include "lynx/manifest.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "lynx/slot_layout.hpp"
+
+namespace lynx::bindings {
+
+void bind_manifest(nb::module_& m) {
+    m.attr("MANIFEST_VERSION") = kManifestVersion;
+    nb::enum_<TensorRole>(m, "TensorRole").value("KEY", TensorRole::kKey).value("VALUE", TensorRole::kValue);
+
+    nb::class_<ManifestTensor>(m, "ManifestTensor")
+        .def(
+            "__init__",
+            [](ManifestTensor* self, std::uint32_t layer, TensorRole role, const TensorSpec& spec) {
+                new (self) ManifestTensor{layer, role, spec};
+            },
+            nb::arg("layer"), nb::arg("role"), nb::arg("spec"))
+        .def_ro("layer", &ManifestTensor::layer)
+        .def_ro("role", &ManifestTensor::role)
+        .def_ro("spec", &ManifestTensor::spec);
+
+    nb::class_<Manifest>(m, "Manifest", "What is about to be sent: the first message of a transfer.")
+        .def(
+            "__init__",
+            [](Manifest* self, std::uint64_t request_id, std::vector<ManifestTensor> tensors, std::string model,
+               std::uint32_t context_tokens, std::int32_t first_token, std::uint8_t parts, std::uint32_t chunk_bytes) {
+                Manifest manifest{request_id, std::move(model), context_tokens,    first_token,
+                                  parts,      chunk_bytes,      std::move(tensors)};
+                manifest.validate();
+                new (self) Manifest(std::move(manifest));
+            },
+            nb::arg("request_id"), nb::arg("tensors"), nb::kw_only(), nb::arg("model") = "",
+            nb::arg("context_tokens") = 0, nb::arg("first_token") = -1, nb::arg("parts") = 2,
+            nb::arg("chunk_bytes") = Manifest{}.chunk_bytes)
+        .def_ro("request_id", &Manifest::request_id)
+        .def_ro("tensors", &Manifest::tensors)
+        .def_ro("model", &Manifest::model)
+        .def_ro("context_tokens", &Manifest::context_tokens)
+        .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if nothing.")
+        .def_ro("parts", &Manifest::parts, "1: anchors alone; 2: with residuals.")
+        .def_ro("chunk_bytes", &Manifest::chunk_bytes)
+        .def_prop_ro(
+            "slot_bytes", [](const Manifest& manifest) { return SlotLayout(manifest).bytes(); },
+            "The room it takes in an arena.")
+        .def("serialize", [](const Manifest& manifest) { return to_bytes(manifest.serialize()); })
+        .def_static(
+            "parse", [](const nb::bytes& bytes) { return Manifest::parse(span_of(bytes)); }, nb::arg("bytes"))
+        .def(
+            "__eq__", [](const Manifest& a, const Manifest& b) { return a == b; }, nb::is_operator(),
+            nb::sig("def __eq__(self, other: object, /) -> bool"));
+
+    nb::class_<Grant>(m, "Grant", "The receiver's answer to a manifest: where to write, and how fast at most.")
+        .def_ro("request_id", &Grant::request_id)
+        .def_ro("slot", &Grant::slot)
+        .def_ro("bytes_per_second", &Grant::bytes_per_second)
+        .def("serialize", [](const Grant& grant) { return to_bytes(grant.serialize()); })
+        .def_static("parse", [](const nb::bytes& bytes) { return Grant::parse(span_of(bytes)); }, nb::arg("bytes"));
+}
+
+}  // namespace lynx::bindings

@@ -1,0 +1,24 @@
+#include "bindings.hpp"
+#include "lynx/cuda.hpp"
+#include "lynx/version.hpp"
+
+namespace lynx::bindings {
+
+NB_MODULE(_core, m) {
+    m.doc() = "Lynx's C++ core.";
+    const auto string = [](std::string_view s) { return nb::str(s.data(), s.size()); };
+    m.attr("__version__") = string(version());
+    m.attr("build_description") = string(build_description());
+    m.attr("cuda_description") = string(cuda_description());
+    bind_error(m);
+    bind_codec(m);
+    bind_fabric(m);
+    bind_manifest(m);
+    bind_node(m);
+    bind_plane_sender(m);
+    bind_plane_receiver(m);
+    bind_peer(m);
+    bind_session(m);
+}
+
+}  // namespace lynx::bindings

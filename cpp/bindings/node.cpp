@@ -1,0 +1,30 @@
+#include "lynx/node.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include "bindings.hpp"
+
+namespace lynx::bindings {
+
+void bind_node(nb::module_& m) {
+    nb::class_<Node>(m, "Node",
+                     "A process's end of the fabric: one provider, one endpoint with its thread, one registered arena.")
+        .def(
+            "__init__",
+            [](Node* self, const std::string& provider, const std::string& host, std::size_t arena_bytes) {
+                const nb::gil_scoped_release release;
+                new (self) Node({.fabric = {provider, host}, .arena_bytes = arena_bytes, .endpoint = {}});
+            },
+            nb::arg("provider") = "auto", nb::arg("host") = "127.0.0.1",
+            nb::arg("arena_bytes") = NodeOptions{}.arena_bytes)
+        .def_prop_ro("provider", &Node::provider)
+        .def_prop_ro("address", [](const Node& node) { return to_bytes(node.address()); })
+        .def(
+            "add_peer", [](Node& node, const nb::bytes& address) { return node.add_peer(span_of(address)); },
+            nb::arg("address"), "Makes a peer's address blob known; for embedders that carry it themselves.")
+        .def("remove_peer", &Node::remove_peer, nb::arg("peer"))
+        .def_prop_ro("arena_bytes", &Node::arena_bytes)
+        .def_prop_ro("arena_free_bytes", &Node::arena_free_bytes);
+}
+
+}  // namespace lynx::bindings

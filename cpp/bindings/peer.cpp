@@ -1,0 +1,111 @@
+#include "lynx/peer.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <thread>
+
+#include "bindings.hpp"
+#include "lynx/error.hpp"
+
+namespace lynx::bindings {
+
+namespace {
+
+constexpr double kDefaultTimeout = 10;
+
+// connect() cannot be resumed, so Ctrl-C is looked at between attempts at a port that refuses.
+Peer connect(const Node& node, const std::string& host, std::uint16_t port, double timeout_s, bool wait_for_listener) {
+    const Deadline deadline = deadline_in(timeout_s);
+    for (;;) {
+        try {
+            const nb::gil_scoped_release release;
+            return Peer::connect(node, host, port, deadline);
+        } catch (const ConnectionFailed&) {
+            if (!wait_for_listener || deadline.passed()) throw;
+        }
+        {
+            const nb::gil_scoped_release release;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+}
+
+}  // namespace
+
+void bind_peer(nb::module_& m) {
+    nb::class_<Peer>(m, "Peer",
+                     "The other node, connected. When its connection ends, every transfer with it fails at once.")
+        .def_static("connect", &connect, nb::arg("node"), nb::arg("host"), nb::arg("port"),
+                    nb::arg("timeout_s") = kDefaultTimeout, nb::arg("wait_for_listener") = false,
+                    "Connects to a Listener; with wait_for_listener also to one that is not there yet.")
+        .def(
+            "offer",
+            [](Peer& peer, const Manifest& manifest, double timeout_s, std::uint64_t bytes_per_second) {
+                const nb::gil_scoped_release release;
+                return peer.offer(manifest, deadline_in(timeout_s), {.bytes_per_second = bytes_per_second});
+            },
+            nb::arg("manifest"), nb::arg("timeout_s") = kDefaultTimeout, nb::kw_only(), nb::arg("bytes_per_second") = 0,
+            "Sending side: offers a transfer and waits for the grant.")
+        .def(
+            "accept_offer",
+            [](Peer& peer, double timeout_s, std::uint64_t bytes_per_second) {
+                return interruptible(timeout_s, [&](Deadline d) {
+                    return peer.accept_offer(d, {.bytes_per_second = bytes_per_second});
+                });
+            },
+            nb::arg("timeout_s") = kDefaultTimeout, nb::kw_only(), nb::arg("bytes_per_second") = 0,
+            "Receiving side: the next transfer, or None if the time is up.")
+        .def(
+            "finish",
+            [](Peer& peer, PlaneSender& sender, double timeout_s) {
+                return interruptible(timeout_s, [&](Deadline d) { return peer.finish(sender, d); });
+            },
+            nb::arg("sender"), nb::arg("timeout_s") = kDefaultTimeout,
+            "Sender: waits until all is written and the receiver has confirmed. False if the time is up.")
+        .def("finish", nb::overload_cast<PlaneReceiver&>(&Peer::finish), nb::arg("receiver"),
+             nb::call_guard<nb::gil_scoped_release>(), "Receiver: confirms that all that was wanted has been read.")
+        .def(
+            "cancel",
+            [](Peer& peer, PlaneSender& sender, const std::string& reason, double timeout_s) {
+                const nb::gil_scoped_release release;
+                return peer.cancel(sender, reason, deadline_in(timeout_s));
+            },
+            nb::arg("sender"), nb::arg("reason"), nb::arg("timeout_s") = 2.0)
+        .def(
+            "cancel",
+            [](Peer& peer, PlaneReceiver& receiver, const std::string& reason, double timeout_s) {
+                const nb::gil_scoped_release release;
+                return peer.cancel(receiver, reason, deadline_in(timeout_s));
+            },
+            nb::arg("receiver"), nb::arg("reason"), nb::arg("timeout_s") = 2.0)
+        .def(
+            "send_message", [](Peer& peer, const nb::bytes& message) { peer.send_message(span_of(message)); },
+            nb::arg("message"), "The embedder's own messages, up to 1 MiB each.")
+        .def(
+            "receive_message",
+            [](Peer& peer, double timeout_s) -> std::optional<nb::bytes> {
+                const auto message = interruptible(timeout_s, [&](Deadline d) { return peer.receive_message(d); });
+                if (!message) return std::nullopt;
+                return to_bytes(*message);
+            },
+            nb::arg("timeout_s") = kDefaultTimeout)
+        .def("close", &Peer::close, nb::call_guard<nb::gil_scoped_release>(),
+             "Ends the connection: transfers that are not finished fail on both sides.")
+        .def_prop_ro("name", &Peer::name)
+        .def_prop_ro("lost", &Peer::lost);
+
+    nb::class_<Listener>(m, "Listener", "Where peers connect to. Port 0 takes a free one.")
+        .def(nb::init<const Node&, const std::string&, std::uint16_t>(), nb::arg("node"), nb::arg("host"),
+             nb::arg("port"))
+        .def_prop_ro("port", &Listener::port)
+        .def(
+            "accept",
+            [](Listener& listener, double timeout_s) {
+                return interruptible(timeout_s, [&](Deadline d) { return listener.accept(d); });
+            },
+            nb::arg("timeout_s") = kDefaultTimeout, "The next peer, or None if the time is up.");
+}
+
+}  // namespace lynx::bindings

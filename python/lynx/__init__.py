@@ -1,0 +1,104 @@
+"""Progressive KV-cache streaming for disaggregated LLM serving.
+
+The C++ core under the same names as in C++: `Node`, `Listener` and `Peer` connect two processes, `PlaneSender` and
+`PlaneReceiver` stream a cache described by a `Manifest`, `Codec` turns tensors into bit-planes and back, and `Session`
+keeps the ledger of drafted and committed tokens. Policies are in `lynx.policies`, the decode loop is in
+`lynx.runtime`, and the engine for transformers in `lynx.engines.transformers`.
+
+Tensors are anything that speaks DLPack or the buffer protocol; nothing is copied. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lynx._core import (
+    MANIFEST_VERSION,
+    ArenaFull,
+    Cancelled,
+    Codec,
+    Coding,
+    ConnectionFailed,
+    DType,
+    EncodeStats,
+    Error,
+    Extent,
+    FabricError,
+    Grant,
+    InvalidArgument,
+    Listener,
+    Manifest,
+    ManifestTensor,
+    Node,
+    Peer,
+    PeerLost,
+    PlaneLayout,
+    PlaneReceiver,
+    PlaneSender,
+    ProtocolError,
+    ProviderInfo,
+    Revision,
+    SendProgress,
+    Session,
+    SessionState,
+    Snapshot,
+    Tally,
+    TensorRole,
+    TensorSpec,
+    Timeout,
+    Verdict,
+    __version__,
+    build_description,
+    cuda_description,
+    fabric_version,
+    list_providers,
+)
+
+
+def cmake_dir() -> Path:
+    """The prefix for CMAKE_PREFIX_PATH, under which `find_package(lynx CONFIG)` finds this installation."""
+    return Path(__file__).resolve().parent
+
+
+__all__ = [
+    "MANIFEST_VERSION",
+    "ArenaFull",
+    "Cancelled",
+    "Codec",
+    "Coding",
+    "ConnectionFailed",
+    "DType",
+    "EncodeStats",
+    "Error",
+    "Extent",
+    "FabricError",
+    "Grant",
+    "InvalidArgument",
+    "Listener",
+    "Manifest",
+    "ManifestTensor",
+    "Node",
+    "Peer",
+    "PeerLost",
+    "PlaneLayout",
+    "PlaneReceiver",
+    "PlaneSender",
+    "ProtocolError",
+    "ProviderInfo",
+    "Revision",
+    "SendProgress",
+    "Session",
+    "SessionState",
+    "Snapshot",
+    "Tally",
+    "TensorRole",
+    "TensorSpec",
+    "Timeout",
+    "Verdict",
+    "__version__",
+    "build_description",
+    "cmake_dir",
+    "cuda_description",
+    "fabric_version",
+    "list_providers",
+]

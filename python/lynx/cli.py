@@ -1,0 +1,313 @@
+"""The command `lynx`: reads arguments, calls `lynx.commands`, turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import lynx
+from lynx.commands.events import JsonLines, Message, Sink
+from lynx.units import parse_bandwidth, parse_endpoint
+
+DEFAULT_ADDRESS = "127.0.0.1:7471"
+INTERRUPTED = 130
+_T = TypeVar("_T")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    # SIGTERM ends as Ctrl-C does: nothing is left behind. SIGINT too, where a shell has started us with it ignored.
+    _on_signals(_interrupt)
+    try:
+        try:
+            return _run(_parser().parse_args(argv))
+        finally:
+            _on_signals(signal.SIG_IGN)  # the end has begun; a second signal would only tear it
+    except KeyboardInterrupt:
+        return INTERRUPTED  # it came while an error was being told
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        code: int = arguments.run(arguments)
+        return code
+    except KeyboardInterrupt:
+        _report(arguments, "interrupted", "interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _mute()
+        return 1
+    except _user_errors() as e:
+        _report(arguments, type(e).__name__, str(e))
+        return 1
+
+
+def _on_signals(handler: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _user_errors() -> tuple[type[BaseException], ...]:
+    """What a user can mend: told in a line. All else is a bug and keeps its traceback."""
+    from lynx.commands.demo import DemoError
+    from lynx.policies import PolicyError
+
+    return (lynx.Error, DemoError, PolicyError, ValueError, OSError, ImportError)
+
+
+def _report(arguments: argparse.Namespace, kind: str, text: str) -> None:
+    if not getattr(arguments, "events", False):
+        print(f"lynx {arguments.command}: {text}", file=sys.stderr)
+        return
+    try:
+        JsonLines()({"event": "error", "type": kind, "text": text})
+    except BrokenPipeError:
+        _mute()
+
+
+def _mute() -> None:
+    """Whoever read standard output has gone: nobody is left to tell, at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lynx",
+        description="Streams a KV cache from a prefill node to a decode node in bit-planes, significant ones first.",
+    )
+    parser.add_argument("--version", action="version", version=f"lynx {lynx.__version__}")
+    parser.add_argument("--cmake-dir", action=_PrintCMakeDir, nargs=0, help="print the prefix for find_package(lynx)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    info = commands.add_parser("info", help="what this build is and what it can use here")
+    info.add_argument("--json", action="store_true", help="as JSON")
+    info.set_defaults(run=_info)
+
+    prefill = commands.add_parser(
+        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills once, then serves."
+    )
+    prefill.add_argument(
+        "--listen",
+        type=_checked(parse_endpoint),
+        default=parse_endpoint(DEFAULT_ADDRESS),
+        metavar="HOST:PORT",
+        help=f"where decode nodes connect to (default {DEFAULT_ADDRESS}); port 0 takes a free one",
+    )
+    _add_context(prefill)
+    _add_common(prefill)
+    prefill.add_argument("--once", action="store_true", help="end when the first decode node leaves")
+    prefill.set_defaults(run=_prefill)
+
+    decode = commands.add_parser("decode", help="decode from a prefill node's cache, in one or several modes")
+    decode.add_argument(
+        "--connect",
+        type=_checked(parse_endpoint),
+        default=parse_endpoint(DEFAULT_ADDRESS),
+        metavar="HOST:PORT",
+        help=f"the prefill node (default {DEFAULT_ADDRESS})",
+    )
+    decode.add_argument("--wait", action="store_true", help="wait for a prefill node that is not there yet")
+    _add_decoding(decode)
+    _add_common(decode)
+    _add_output(decode)
+    decode.set_defaults(run=_decode)
+
+    demo = commands.add_parser(
+        "demo",
+        help="both, on this machine, with a comparison",
+        description="Starts a prefill and a decode process and replays one transfer in each mode.",
+    )
+    _add_context(demo)
+    _add_decoding(demo)
+    _add_common(demo, bandwidth="250Mbit")
+    _add_output(demo)
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, bandwidth: str = "unlimited") -> None:
+    parser.add_argument(
+        "--model", default="smollm2", metavar="NAME", help="smollm2, a .gguf file, or a directory (default smollm2)"
+    )
+    parser.add_argument(
+        "--provider", default="auto", help="libfabric provider, as `lynx info` lists them (default auto)"
+    )
+    parser.add_argument(
+        "--bandwidth",
+        type=_checked(parse_bandwidth),
+        default=parse_bandwidth(bandwidth),
+        metavar="RATE",
+        help=f"at most so much payload, for example 250Mbit or 30MB (default {bandwidth})",
+    )
+    parser.add_argument("--no-color", action="store_true", help="no colours")
+    parser.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_context(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--context", type=_positive, default=2048, metavar="N", help="tokens of the prompt (default 2048)"
+    )
+
+
+def _add_decoding(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tokens", type=_positive, default=64, metavar="N", help="tokens to decode (default 64)")
+    parser.add_argument(
+        "--modes", default="bf16,int8,int4,lynx", metavar="LIST", help="of bf16, int8, int4, lynx (default all)"
+    )
+    parser.add_argument(
+        "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="SECONDS", help="deadline of each transfer (default 120)"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON too; - for standard output")
+
+
+def _checked(parse: Callable[[str], _T]) -> Callable[[str], _T]:
+    def parse_or_explain(text: str) -> _T:
+        try:
+            return parse(text)
+        except ValueError as e:
+            raise argparse.ArgumentTypeError(str(e)) from None
+
+    return parse_or_explain
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+class _PrintCMakeDir(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        print(lynx.cmake_dir())
+        parser.exit()
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    from lynx.commands.info import collect
+
+    info = collect()
+    if arguments.json:
+        print(json.dumps(info, indent=2))
+        return 0
+    for key in ("version", "build", "python", "isa", "libfabric", "cuda", "cmake_dir"):
+        print(f"{key:>10}  {info[key]}")
+    for p in info["providers"]:
+        print(f"{'provider':>10}  {p['name']:<16} {'usable' if p['usable'] else p['reason']}")
+    return 0
+
+
+def _with_sink(arguments: argparse.Namespace, run: Callable[[Sink], _T]) -> _T:
+    """Run with the output that was asked for, and leave the terminal in order."""
+    if arguments.events:
+        _end_with_parent()
+        return run(JsonLines())
+    from lynx.commands.display import make_display
+
+    if getattr(arguments, "json", None) == Path("-"):
+        return run(_silent)
+    display = make_display(color=not arguments.no_color)
+    try:
+        return run(display)
+    finally:
+        display.close()
+
+
+def _silent(_: Message) -> None:
+    """Standard output is for the JSON alone."""
+
+
+def _end_with_parent() -> None:
+    """The parent holds our standard input open; when it closes, we are interrupted."""
+
+    def watch() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _prefill(arguments: argparse.Namespace) -> int:
+    from lynx.commands.prefill import PrefillOptions, run
+
+    host, port = arguments.listen
+    options = PrefillOptions(
+        host=host,
+        port=port,
+        context_tokens=arguments.context,
+        model=arguments.model,
+        provider=arguments.provider,
+        bytes_per_second=arguments.bandwidth,
+        once=arguments.once,
+    )
+    _with_sink(arguments, lambda emit: run(options, emit))
+    return 0
+
+
+def _decode(arguments: argparse.Namespace) -> int:
+    from lynx.commands.decode import DecodeOptions, run
+    from lynx.modes import parse_modes
+
+    host, port = arguments.connect
+    options = DecodeOptions(
+        host=host,
+        port=port,
+        modes=parse_modes(arguments.modes),
+        tokens=arguments.tokens,
+        model=arguments.model,
+        provider=arguments.provider,
+        bytes_per_second=arguments.bandwidth,
+        policy=arguments.policy,
+        wait=arguments.wait,
+        timeout_s=arguments.timeout,
+    )
+    _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from lynx.commands.demo import DemoOptions, run
+    from lynx.modes import parse_modes
+    from lynx.policies import load_policy
+
+    parse_modes(arguments.modes)
+    if arguments.policy:
+        load_policy(arguments.policy)
+    common = ["--model", arguments.model, "--provider", arguments.provider]
+    rate = f"{arguments.bandwidth}B" if arguments.bandwidth else "unlimited"
+    decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
+    if arguments.policy:
+        decode += ["--policy", arguments.policy]
+    options = DemoOptions(
+        prefill=[*common, "--context", str(arguments.context), "--bandwidth", rate],
+        decode=[*common, *decode],
+        model=arguments.model,
+    )
+    _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
+    return 0
+
+
+def _write_json(path: Path | None, result: dict[str, Any]) -> None:
+    if path is None:
+        return
+    text = json.dumps(result, indent=2) + "\n"
+    if path == Path("-"):
+        sys.stdout.write(text)
+    else:
+        path.write_text(text)

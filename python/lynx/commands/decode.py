@@ -1,0 +1,197 @@
+"""`lynx decode`: asks a prefill node for its cache, once for each mode, and decodes from it as it arrives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lynx
+from lynx import models
+from lynx.commands.events import Message, Sink
+from lynx.measure import Measured, Stopwatch
+from lynx.modes import Mode, coding_to_json
+from lynx.network import local_address
+from lynx.policies import Policy, load_policy
+from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, decode
+
+CONNECT_TIMEOUT_S = 600.0  # The other side may still be loading its model and prefilling.
+OFFER_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """The command's arguments."""
+
+    host: str
+    port: int
+    modes: Sequence[Mode]
+    tokens: int
+    model: str
+    provider: str
+    bytes_per_second: int
+    policy: str | None
+    wait: bool
+    timeout_s: float
+
+
+def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
+    """Decode in every mode; the result, as it stands in the JSON."""
+    from lynx.engines.transformers import TransformersEngine
+
+    models.resolve(options.model)
+    policy = load_policy(options.policy) if options.policy else None
+    node = lynx.Node(options.provider, local_address(options.host, options.port))
+    if not options.wait:
+        # Without waiting, an address that is wrong is told before the model is loaded.
+        peer = lynx.Peer.connect(node, options.host, options.port)
+    emit({"event": "status", "text": f"loading {options.model}"})
+    loaded = models.load(options.model)
+    engine = TransformersEngine(loaded.model)
+    _warm_up(engine)
+    if options.wait:
+        peer = lynx.Peer.connect(node, options.host, options.port, CONNECT_TIMEOUT_S, wait_for_listener=True)
+
+    about = _about(peer, loaded.name)
+    emit({"event": "prefilled", **about})
+    client = _Client(peer, engine, loaded.tokenizer, _end_tokens(loaded.model), options, emit)
+    measured: dict[str, Measured] = {}
+    for number, mode in enumerate(options.modes):
+        emit({"event": "mode", "mode": mode.name, "about": mode.about})
+        chosen = policy if policy is not None and mode.name == "lynx" else mode.policy
+        m = measured[mode.name] = client.run(number + 1, mode, chosen)
+        m.equal_to = mode.equal_to
+        if mode.equal_to in measured:
+            m.equal = m.tokens == measured[mode.equal_to].tokens
+        emit({"event": "measured", "mode": mode.name, "measured": m.to_json()})
+
+    result = {
+        "model": about["model"],
+        "context_tokens": about["context_tokens"],
+        "new_tokens": options.tokens,
+        "bandwidth_bytes_per_s": _lower_rate(about["bandwidth_bytes_per_s"], options.bytes_per_second),
+        "provider": node.provider,
+        "prefill_s": about["prefill_s"],
+        "modes": {name: m.to_json() for name, m in measured.items()},
+    }
+    emit({"event": "result", "result": result})
+    return result
+
+
+def _about(peer: lynx.Peer, model: str) -> Message:
+    message = peer.receive_message(OFFER_TIMEOUT_S)
+    if message is None:
+        raise lynx.Timeout(f"{peer.name} did not say what it has prefilled within {OFFER_TIMEOUT_S:g} s")
+    about: Message = json.loads(message)
+    if about.get("model") != model:
+        raise lynx.ProtocolError(
+            f"{peer.name} has prefilled {about.get('model')!r}, this node has loaded {model!r}: "
+            "give both sides the same --model"
+        )
+    return about
+
+
+def _warm_up(engine: Any) -> None:
+    # The first pass of each shape pays for allocations and kernel choices that belong to no mode.
+    engine.start(64, 16)
+    for tokens in ([0], [0] * 8, [0]):
+        engine.forward(tokens)
+
+
+def _end_tokens(model: Any) -> list[int]:
+    ids = model.generation_config.eos_token_id
+    return [] if ids is None else list(ids) if isinstance(ids, Sequence) else [ids]
+
+
+def _lower_rate(a: int, b: int) -> int:
+    return a + b if 0 in (a, b) else min(a, b)
+
+
+class _Client:
+    """One connection, one engine; a request at a time."""
+
+    def __init__(
+        self, peer: lynx.Peer, engine: Any, tokenizer: Any, end_tokens: list[int], options: DecodeOptions, emit: Sink
+    ) -> None:
+        self._peer = peer
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._end_tokens = end_tokens
+        self._options = options
+        self._emit = emit
+
+    def run(self, request_id: int, mode: Mode, policy: Policy) -> Measured:
+        stopwatch = Stopwatch()
+        self._peer.send_message(json.dumps({"request_id": request_id, **coding_to_json(mode.coding)}).encode())
+        receiver = self._peer.accept_offer(OFFER_TIMEOUT_S, bytes_per_second=self._options.bytes_per_second)
+        if receiver is None:
+            raise lynx.Timeout(f"{self._peer.name} offered nothing within {OFFER_TIMEOUT_S:g} s")
+        try:
+            self._check(receiver.manifest)
+            text = _Text(self._tokenizer, self._emit)
+            for event in decode(
+                receiver,
+                self._engine,
+                policy,
+                max_tokens=self._options.tokens,
+                end_tokens=self._end_tokens,
+                timeout_s=self._options.timeout_s,
+            ):
+                stopwatch.on_event(event)
+                text.on_event(event)
+        except BaseException as e:
+            if not self._peer.lost and not isinstance(e, lynx.Cancelled):
+                self._peer.cancel(receiver, f"{type(e).__name__}: {e}")
+            raise
+        stopwatch.measured.bytes = sum(receiver.revision.arrived_bytes)
+        self._peer.finish(receiver)
+        return stopwatch.measured
+
+    def _check(self, manifest: lynx.Manifest) -> None:
+        """The manifest is a stranger's: does it fit the model?"""
+        ours = [(layer, role) for layer in range(len(self._engine.layers)) for role in (0, 1)]
+        theirs = [(t.layer, 0 if t.role == lynx.TensorRole.KEY else 1) for t in manifest.tensors]
+        if sorted(theirs) != ours:
+            raise lynx.ProtocolError(f"the manifest has {len(theirs)} tensors; the model has {len(ours)}")
+        for tensor in manifest.tensors:
+            shape = self._engine.layers[tensor.layer]
+            spec = tensor.spec
+            got, want = (spec.heads, spec.tokens, spec.head_dim), (shape[0], manifest.context_tokens, shape[1])
+            if got != want:
+                raise lynx.ProtocolError(f"layer {tensor.layer} of the manifest is {got}; the model's is {want}")
+
+
+class _Text:
+    """Events of the decode loop to events for people, with the tokens as text."""
+
+    def __init__(self, tokenizer: Any, emit: Sink) -> None:
+        self._tokenizer = tokenizer
+        self._emit = emit
+        self._committed: list[int] = []
+        self._drafted: list[int] = []
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, Arrived):
+            self._emit({"event": "arrived", "anchor": event.anchor, "residual": event.residual})
+            return
+        if isinstance(event, Started):
+            self._committed.append(event.first_token)
+        elif isinstance(event, Drafted):
+            self._drafted.append(event.token)
+        elif isinstance(event, RolledBack):
+            self._drafted = self._drafted[: -event.count]
+            self._emit({"event": "rolled_back", "count": event.count})
+            return
+        elif isinstance(event, Committed):
+            self._committed += event.tokens
+            self._drafted = []
+        elif isinstance(event, Done):
+            return
+        committed = self._decode(self._committed)
+        whole = self._decode(self._committed + self._drafted)
+        self._emit({"event": "text", "committed": committed, "drafted": whole[len(committed) :]})
+
+    def _decode(self, tokens: list[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return text

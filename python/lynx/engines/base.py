@@ -1,0 +1,87 @@
+"""What the decode loop asks of an inference engine, whatever framework runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ProgressCallback = Callable[[int, int], None]
+"""Called with (tokens done, tokens in all)."""
+
+
+class EngineError(ValueError):
+    """A call that the engine cannot obey: what was asked, why not, and what to do instead."""
+
+
+class UnsupportedModel(EngineError):  # noqa: N818 - reads as what happened
+    """The model keeps a cache that this engine cannot stream."""
+
+
+class LayerShape(NamedTuple):
+    """The shape of one layer's K, and of its V, apart from the number of tokens."""
+
+    kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """What prefill hands to the sender.
+
+    `first_token` is the greedy token after the prompt. `layers` holds (K, V) for each layer, contiguous
+    bfloat16 [kv_heads, tokens, head_dim]; the tensors are the caller's own and no later call of the engine
+    changes them.
+    """
+
+    first_token: int
+    layers: list[tuple[Tensor, Tensor]]
+
+
+class Engine(Protocol):
+    """One request at a time: prefill on one node, or `start` and `forward` on another.
+
+    Decoding works on one cache that `start` allocates. Rows [0, context_tokens) belong to whoever
+    fills `prompt_rows`, and may be rewritten between two calls of `forward`; the rows after them belong to
+    the engine.
+    Not thread-safe: no two calls at once, and nobody writes prompt rows while `forward` runs.
+    """
+
+    @property
+    def layers(self) -> Sequence[LayerShape]:
+        """The shape of each layer's cache."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Rows now in the cache, the prompt's included; 0 before `start`."""
+        ...
+
+    def prefill(self, token_ids: Sequence[int], on_progress: ProgressCallback | None = None) -> Prefilled:
+        """Run the prompt and return its cache. A decode in progress is left alone."""
+        ...
+
+    def start(self, context_tokens: int, max_new_tokens: int) -> None:
+        """Allocate the cache of a new request, whose prompt rows are zero until they are written.
+
+        `max_new_tokens` bounds the rows that may be there at one time after the prompt, drafts included.
+        """
+        ...
+
+    def prompt_rows(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Writable views (K, V) of `layer`'s prompt rows: [kv_heads, context_tokens, head_dim].
+
+        Strided, not contiguous over heads; in the model's dtype, on its device. Valid until the next `start`.
+        """
+        ...
+
+    def forward(self, token_ids: Sequence[int]) -> list[int]:
+        """Append `token_ids` in one pass; return the greedy next token after each of them."""
+        ...
+
+    def crop(self, tokens: int) -> None:
+        """Drop the last `tokens` rows, never the prompt's. Zero is allowed."""
+        ...

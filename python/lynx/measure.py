@@ -1,0 +1,61 @@
+"""What is measured of one transfer. All times run from one start, all counts are of tokens decoded from the cache."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+
+from lynx.runtime import Committed, Done, Drafted, Event
+
+MILESTONES = (1, 8, 32, 64)
+
+
+@dataclass(slots=True)
+class Measured:
+    """One mode's record, as it stands in the JSON.
+
+    `ttft_*` is the time to the first token that is at least provisional, or verified. `time_to_verified_s` maps k to
+    the time at which k tokens were verified, None where so many never were. `equal` compares `tokens` with those of
+    mode `equal_to`.
+    """
+
+    bytes: int = 0
+    ttft_provisional_s: float | None = None
+    ttft_verified_s: float | None = None
+    time_to_verified_s: dict[str, float | None] = field(default_factory=lambda: {str(k): None for k in MILESTONES})
+    drafted: int = 0
+    accepted: int = 0
+    rollbacks: int = 0
+    tokens: list[int] = field(default_factory=list)
+    equal_to: str | None = None
+    equal: bool | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values, in the order above."""
+        return asdict(self)
+
+
+class Stopwatch:
+    """Fills a `Measured` from the events of one decode loop, by the clock of this process."""
+
+    def __init__(self) -> None:
+        self.measured = Measured()
+        self._start = time.monotonic()
+        self._verified = 0
+
+    def on_event(self, event: Event) -> None:
+        """Note the time of an event as it happens."""
+        now = time.monotonic() - self._start
+        m = self.measured
+        if isinstance(event, Drafted | Committed) and m.ttft_provisional_s is None:
+            m.ttft_provisional_s = now
+        if isinstance(event, Committed):
+            if m.ttft_verified_s is None:
+                m.ttft_verified_s = now
+            for k in range(self._verified + 1, self._verified + len(event.tokens) + 1):
+                if k in MILESTONES:
+                    m.time_to_verified_s[str(k)] = now
+            self._verified += len(event.tokens)
+        if isinstance(event, Done):
+            m.tokens = list(event.tokens)
+            m.drafted, m.accepted, m.rollbacks = event.drafted, event.accepted, event.rollbacks

@@ -1,0 +1,34 @@
+"""A policy by name, for the command line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from lynx.policies.anchor_first import AnchorFirst
+from lynx.policies.base import Policy, PolicyError
+from lynx.policies.blocking import Blocking
+
+BUILT_IN: dict[str, type[Policy]] = {"anchor-first": AnchorFirst, "blocking": Blocking}
+
+
+def load_policy(name: str) -> Policy:
+    """Make the policy called `name`: a built-in one, or "module:Class", looked up from the working directory too.
+
+    Raises `PolicyError`.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    module_name, colon, class_name = name.partition(":")
+    if not colon:
+        raise PolicyError(f"policy {name!r} is not known: use one of {', '.join(BUILT_IN)}, or module:Class")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        policy = getattr(importlib.import_module(module_name), class_name)()
+    except Exception as e:
+        raise PolicyError(f"policy {name!r} could not be made: {type(e).__name__}: {e}") from e
+    if not callable(getattr(policy, "decide", None)):
+        raise PolicyError(f"policy {name!r} has no method decide(snapshot)")
+    return policy  # type: ignore[no-any-return]

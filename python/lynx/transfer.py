@@ -1,0 +1,75 @@
+"""A whole cache as one transfer: the manifest of its tensors, and putting them on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lynx._core import Cancelled, Coding, DType, Manifest, ManifestTensor, Peer, TensorRole, TensorSpec, Timeout
+
+Layers = Sequence[tuple[Any, Any]]
+"""(K, V) for each layer: tensors of [heads, tokens, head_dim] that speak DLPack."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCoding:
+    """How a cache is sent. `parts` is 1 to send the anchors alone; the raw coding has no other part."""
+
+    coding: Coding = Coding.PLANES
+    parts: int = 2
+    key_anchor_bits: int = 4
+    value_anchor_bits: int = 4
+
+
+RAW = CacheCoding(Coding.RAW, parts=1)
+
+
+def make_manifest(
+    layers: Layers,
+    how: CacheCoding,
+    *,
+    request_id: int,
+    model: str,
+    first_token: int,
+    dtype: DType = DType.BF16,
+) -> Manifest:
+    """Describe `layers`, whose elements are of `dtype`, in sending order."""
+    tensors = []
+    for index, (keys, values) in enumerate(layers):
+        for role, tensor, bits in (
+            (TensorRole.KEY, keys, how.key_anchor_bits),
+            (TensorRole.VALUE, values, how.value_anchor_bits),
+        ):
+            heads, tokens, head_dim = tensor.shape
+            spec = TensorSpec(heads, tokens, head_dim, coding=how.coding, dtype=dtype, anchor_bits=bits)
+            tensors.append(ManifestTensor(index, role, spec))
+    return Manifest(
+        request_id,
+        tensors,
+        model=model,
+        context_tokens=layers[0][0].shape[1],
+        first_token=first_token,
+        parts=how.parts,
+    )
+
+
+def send_cache(
+    peer: Peer, manifest: Manifest, layers: Layers, *, bytes_per_second: int = 0, timeout_s: float = 120.0
+) -> None:
+    """Offer the manifest, code and send every layer, and wait until the receiver has confirmed.
+
+    Raises `Timeout`, `Cancelled` if the receiver gave up, `PeerLost`, or what refused the offer. On any error
+    of this side, Ctrl-C included, the receiver is told.
+    """
+    sender = peer.offer(manifest, bytes_per_second=bytes_per_second)
+    try:
+        for index, (keys, values) in enumerate(layers):
+            sender.put(index, TensorRole.KEY, keys)
+            sender.put(index, TensorRole.VALUE, values)
+        if not peer.finish(sender, timeout_s):
+            raise Timeout(f"request {manifest.request_id} was not confirmed by {peer.name} within {timeout_s:g} s")
+    except BaseException as e:
+        if not peer.lost and not isinstance(e, Cancelled):
+            peer.cancel(sender, f"{type(e).__name__}: {e}")
+        raise

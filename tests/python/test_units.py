@@ -1,0 +1,67 @@
+"""Rates, sizes and addresses as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lynx.modes import MODES, coding_from_json, coding_to_json, parse_modes
+from lynx.units import format_bandwidth, parse_bandwidth, parse_endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [
+        ("250Mbit", 31_250_000),
+        ("1.5Gbit/s", 187_500_000),
+        ("250 mbit/s", 31_250_000),
+        ("30MB", 30_000_000),
+        ("1MiB/s", 1 << 20),
+        ("31250000B", 31_250_000),
+        ("unlimited", 0),
+        ("fast", None),
+        ("-5Mbit", None),
+        ("0.1bit", None),
+        ("", None),
+    ],
+)
+def test_bandwidths(text: str, bytes_per_second: int | None) -> None:
+    if bytes_per_second is None:
+        with pytest.raises(ValueError, match="bandwidth"):
+            parse_bandwidth(text)
+    else:
+        assert parse_bandwidth(text) == bytes_per_second
+
+
+def test_bandwidths_are_shown_in_bits() -> None:
+    assert format_bandwidth(31_250_000) == "250 Mbit/s"
+    assert format_bandwidth(0) == "unlimited"
+
+
+def test_endpoints() -> None:
+    assert parse_endpoint("10.0.0.1:80") == ("10.0.0.1", 80)
+    assert parse_endpoint("[::1]:80") == ("::1", 80)
+    assert parse_endpoint(":80") == ("127.0.0.1", 80)
+    for bad in ("host", "host:", "host:x", "host:70000"):
+        with pytest.raises(ValueError, match="host:port"):
+            parse_endpoint(bad)
+
+
+def test_modes_by_name() -> None:
+    assert [mode.name for mode in parse_modes("int8, lynx")] == ["int8", "lynx"]
+    for bad in ("int9", "", "lynx,lynx"):
+        with pytest.raises(ValueError, match="mode"):
+            parse_modes(bad)
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_coding_survives_the_request_that_asks_for_it(name: str) -> None:
+    coding = MODES[name].coding
+    assert coding_from_json(coding_to_json(coding)) == coding
+
+
+@pytest.mark.parametrize(
+    "change", [{"coding": "ZIP"}, {"parts": 3}, {"parts": True}, {"key_anchor_bits": 9}, {"value_anchor_bits": "4"}]
+)
+def test_a_coding_from_a_stranger_is_checked(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        coding_from_json(coding_to_json(MODES["int8"].coding) | change)
