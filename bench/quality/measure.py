@@ -4,35 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 import torch
 from torch import Tensor
 
-from lynx import Codec, Coding, PlaneLayout, TensorSpec
+from lynx import Codec, PlaneLayout, TensorSpec
 from lynx.engines.transformers import TransformersEngine
+from lynx.transfer import RAW, CacheCoding
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 """(K, V) for each layer, bfloat16 [kv_heads, tokens, head_dim]."""
 
-CodedLayers = Sequence[tuple[tuple[PlaneLayout, Tensor], tuple[PlaneLayout, Tensor]]]
-"""The layout and the bytes of (K, V) for each layer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A cache to compare with the bf16 one: the first `planes` planes of K and of V."""
-
-    coding: Coding
-    planes: int
-
-
-# The control: coded and decoded like the others, but without loss. Any difference is a fault of the measurement.
-RAW = Candidate(Coding.RAW, 1)
-
-
-def prefix(planes: int) -> Candidate:
-    """The cache that is there once `planes` planes, the most significant first, have arrived."""
-    return Candidate(Coding.PLANES, planes)
+# What is measured is the anchor of each. The raw one is the control: coded and decoded like the others, but without
+# loss, so that any difference is a fault of the measurement.
+DEFAULT = CacheCoding()
+CANDIDATES = (
+    CacheCoding(key_anchor_bits=3, value_anchor_bits=3, sink_tokens=0),
+    CacheCoding(key_anchor_bits=4, value_anchor_bits=4, sink_tokens=0),
+    CacheCoding(key_anchor_bits=5, value_anchor_bits=3, sink_tokens=0),
+    DEFAULT,
+    CacheCoding(key_anchor_bits=5, value_anchor_bits=5, sink_tokens=0),
+    CacheCoding(key_anchor_bits=8, value_anchor_bits=8, sink_tokens=0),
+    RAW,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +43,35 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """One candidate's scores, a text each, and its size in bits a value, scales and zeros included."""
+class Mean:
+    """Over texts, which are equally long. `error` is the mean's standard error, NaN for a single text."""
 
-    candidate: Candidate
+    value: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One candidate's scores, a text each, and its anchor's size in bits a value, all that is sent included."""
+
+    candidate: CacheCoding
     bits_per_value: float
     scores: Sequence[Score]
 
     @property
-    def agreement(self) -> float:
-        """The mean over the texts, which are equally long."""
-        return sum(score.agreement for score in self.scores) / len(self.scores)
+    def agreement(self) -> Mean:
+        """Of `Score.agreement`."""
+        return _mean([score.agreement for score in self.scores])
 
     @property
-    def kl(self) -> float:
-        """The mean over the texts."""
-        return sum(score.kl for score in self.scores) / len(self.scores)
+    def kl(self) -> Mean:
+        """Of `Score.kl`."""
+        return _mean([score.kl for score in self.scores])
+
+
+def _mean(values: Sequence[float]) -> Mean:
+    error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return Mean(fmean(values), error)
 
 
 def measure(
@@ -71,7 +79,7 @@ def measure(
     codec: Codec,
     windows: Sequence[Sequence[int]],
     context: int,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CacheCoding],
     on_text: Callable[[int], None] = lambda done: None,
 ) -> list[Outcome]:
     """Score every candidate on every window: `context` tokens to prefill, the rest to be predicted.
@@ -79,7 +87,7 @@ def measure(
     `on_text` is called with the number of windows done after each. Raises `EngineError` for windows that are
     longer than the model allows.
     """
-    scores: dict[Candidate, list[Score]] = {candidate: [] for candidate in candidates}
+    scores: dict[CacheCoding, list[Score]] = {candidate: [] for candidate in candidates}
     for done, window in enumerate(windows, 1):
         for candidate, score in _score_text(engine, codec, window, context, candidates).items():
             scores[candidate].append(score)
@@ -87,14 +95,13 @@ def measure(
     return [Outcome(c, bits_per_value(engine, context, c), scores[c]) for c in candidates]
 
 
-def bits_per_value(engine: TransformersEngine, context: int, candidate: Candidate) -> float:
-    """What a value of the whole cache costs on the wire, by the layout: planes, scales and zeros."""
+def bits_per_value(engine: TransformersEngine, context: int, candidate: CacheCoding) -> float:
+    """What the anchor of a whole cache costs on the wire, by the layout: planes, scales, zeros and sinks."""
     size = values = 0
     for heads, head_dim in engine.layers:
-        layout = PlaneLayout(TensorSpec(heads, context, head_dim, coding=candidate.coding))
-        planes = sum(layout.plane(index).bytes for index in range(candidate.planes))
-        size += layout.scales.bytes + layout.zeros.bytes + planes
-        values += heads * context * head_dim
+        for layout in _layouts(heads, context, head_dim, candidate):
+            size += layout.part(0).bytes
+            values += heads * context * head_dim
     return 8 * size / values
 
 
@@ -103,8 +110,8 @@ def _score_text(
     codec: Codec,
     window: Sequence[int],
     context: int,
-    candidates: Sequence[Candidate],
-) -> dict[Candidate, Score]:
+    candidates: Sequence[CacheCoding],
+) -> dict[CacheCoding, Score]:
     layers = engine.prefill(window[:context]).layers
     following = window[context:]
     engine.start(context, len(following))
@@ -112,11 +119,9 @@ def _score_text(
         for target, source in zip(engine.prompt_rows(index), rows, strict=True):
             target.copy_(source)
     reference = _log_probabilities(engine, following)
-    # Once for all prefixes: the anchor's width says where the anchor ends, not what the planes hold.
-    coded = {coding: _encode(codec, layers, coding) for coding in {c.coding for c in candidates}}
     scores = {}
     for candidate in candidates:
-        _decode(codec, coded[candidate.coding], candidate.planes, engine)
+        _fill_with_anchor(codec, layers, candidate, engine)
         scores[candidate] = compare(reference, _log_probabilities(engine, following))
     return scores
 
@@ -135,19 +140,23 @@ def _log_probabilities(engine: TransformersEngine, tokens: Sequence[int]) -> Ten
     return logits.double().log_softmax(dim=-1)
 
 
-def _encode(codec: Codec, layers: Layers, coding: Coding) -> CodedLayers:
-    def encode(source: Tensor) -> tuple[PlaneLayout, Tensor]:
-        heads, tokens, head_dim = source.shape
-        layout = PlaneLayout(TensorSpec(heads, tokens, head_dim, coding=coding))
-        out = torch.empty(layout.bytes, dtype=torch.uint8)
-        codec.encode(source, layout, out)
-        return layout, out
+def _layouts(heads: int, tokens: int, head_dim: int, how: CacheCoding) -> tuple[PlaneLayout, PlaneLayout]:
+    """Of K and of V."""
 
-    return [(encode(keys), encode(values)) for keys, values in layers]
+    def layout(anchor_bits: int) -> PlaneLayout:
+        return PlaneLayout(
+            TensorSpec(heads, tokens, head_dim, coding=how.coding, anchor_bits=anchor_bits, sink_tokens=how.sink_tokens)
+        )
+
+    return layout(how.key_anchor_bits), layout(how.value_anchor_bits)
 
 
-def _decode(codec: Codec, coded: CodedLayers, planes: int, engine: TransformersEngine) -> None:
-    """Into the rows that the engine's next pass reads."""
-    for index, tensors in enumerate(coded):
-        for target, (layout, source) in zip(engine.prompt_rows(index), tensors, strict=True):
-            codec.decode(layout, source, planes, target)
+def _fill_with_anchor(codec: Codec, layers: Layers, how: CacheCoding, engine: TransformersEngine) -> None:
+    """Code each layer and decode its anchor alone into the rows that the engine's next pass reads."""
+    for index, tensors in enumerate(layers):
+        layouts = _layouts(*tensors[0].shape, how)
+        for target, source, layout in zip(engine.prompt_rows(index), tensors, layouts, strict=True):
+            coded = torch.empty(layout.bytes, dtype=torch.uint8)
+            codec.encode(source, layout, coded)
+            coded[layout.part(0).bytes :] = 0  # What has not arrived cannot help.
+            codec.decode(layout, coded, layout.planes_through(0), target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,9 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
-from .measure import RAW, Candidate, Outcome, prefix
+from lynx.transfer import RAW, CacheCoding
 
-ANCHOR = prefix(4)
+from .measure import DEFAULT, Mean, Outcome
+
 MIN_AGREEMENT = 0.96
 MAX_KL = 0.01
 
@@ -54,30 +56,32 @@ class Setting:
 
 
 def checks(outcomes: Sequence[Outcome]) -> list[Check]:
-    """The bounds of the 4-bit anchor; none if it was not measured."""
+    """The bounds of the default anchor; none if it was not measured."""
     return [
         check
         for outcome in outcomes
-        if outcome.candidate == ANCHOR
+        if outcome.candidate == DEFAULT
         for check in (
-            Check("argmax agreement of the 4-bit anchor", outcome.agreement, MIN_AGREEMENT, ">="),
-            Check("KL of the 4-bit anchor in nats", outcome.kl, MAX_KL, "<="),
+            Check(f"argmax agreement of {_described(outcome)}", outcome.agreement.value, MIN_AGREEMENT, ">="),
+            Check(f"KL in nats of {_described(outcome)}", outcome.kl.value, MAX_KL, "<="),
         )
     ]
 
 
 def to_json(setting: Setting, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Plain values. `planes` is null for the raw control; `per_text` is in the order of the texts."""
+    """Plain values. `anchor` is null for the raw control, a standard error for one text; `per_text` is in their order."""
     return {
         **asdict(setting),
         "python": platform.python_version(),
         "rows": [
             {
                 "name": _name(outcome.candidate),
-                "planes": None if outcome.candidate == RAW else outcome.candidate.planes,
+                "anchor": None if outcome.candidate == RAW else _bits(outcome.candidate),
                 "bits_per_value": outcome.bits_per_value,
-                "agreement": outcome.agreement,
-                "kl_nats": outcome.kl,
+                "agreement": outcome.agreement.value,
+                "agreement_error": _or_none(outcome.agreement.error),
+                "kl_nats": outcome.kl.value,
+                "kl_nats_error": _or_none(outcome.kl.error),
                 "per_text": [{"agreement": score.agreement, "kl_nats": score.kl} for score in outcome.scores],
             }
             for outcome in outcomes
@@ -90,25 +94,52 @@ def to_table(setting: Setting, outcomes: Sequence[Outcome]) -> Table:
     """A row for each candidate; the worst text beside the mean."""
     table = Table(
         title=setting.title(),
-        caption="against the bf16 cache; KL in nats",
+        caption="against the bf16 cache; KL in nats; mean ± standard error over the texts",
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("planes")
+    table.add_column("anchor")
     for column in ("bits a value", "agreement", "KL", "agreement, worst text", "KL, worst text"):
         table.add_column(column, justify="right")
     for outcome in outcomes:
         table.add_row(
             _name(outcome.candidate),
             f"{outcome.bits_per_value:.2f}",
-            f"{outcome.agreement:.4f}",
-            f"{outcome.kl:.5f}",
+            _with_error(outcome.agreement, 4),
+            _with_error(outcome.kl, 5),
             f"{min(score.agreement for score in outcome.scores):.4f}",
             f"{max(score.kl for score in outcome.scores):.5f}",
-            style="bold" if outcome.candidate == ANCHOR else "",
+            style="bold" if outcome.candidate == DEFAULT else "",
         )
     return table
 
 
-def _name(candidate: Candidate) -> str:
-    return "raw" if candidate == RAW else str(candidate.planes)
+def _name(candidate: CacheCoding) -> str:
+    if candidate == RAW:
+        return "raw"
+    sinks = f", {candidate.sink_tokens} sinks" if candidate.sink_tokens else ""
+    default = " (default)" if candidate == DEFAULT else ""
+    return f"K {candidate.key_anchor_bits}, V {candidate.value_anchor_bits}{sinks}{default}"
+
+
+def _bits(candidate: CacheCoding) -> dict[str, int]:
+    return {
+        "key_bits": candidate.key_anchor_bits,
+        "value_bits": candidate.value_anchor_bits,
+        "sink_tokens": candidate.sink_tokens,
+    }
+
+
+def _described(outcome: Outcome) -> str:
+    return f"the default anchor ({outcome.bits_per_value:.2f} bits a value)"
+
+
+def _with_error(mean: Mean, digits: int) -> str:
+    if math.isnan(mean.error):
+        return f"{mean.value:.{digits}f}"
+    return f"{mean.value:.{digits}f} ± {mean.error:.{digits}f}"
+
+
+def _or_none(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else value

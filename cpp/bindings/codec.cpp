@@ -10,6 +10,10 @@
 namespace lynx::bindings {
 
 void bind_codec(nb::module_& m) {
+    m.attr("DEFAULT_KEY_ANCHOR_BITS") = kDefaultKeyAnchorBits;
+    m.attr("DEFAULT_VALUE_ANCHOR_BITS") = kDefaultValueAnchorBits;
+    m.attr("DEFAULT_SINK_TOKENS") = kDefaultSinkTokens;
+    m.attr("MAX_SINK_TOKENS") = kMaxSinkTokens;
     nb::enum_<DType>(m, "DType", "Element type of a KV cache.")
         .value("BF16", DType::kBF16)
         .value("F16", DType::kF16)
@@ -22,24 +26,26 @@ void bind_codec(nb::module_& m) {
         .def(
             "__init__",
             [](TensorSpec* self, std::uint32_t heads, std::uint32_t tokens, std::uint32_t head_dim, Coding coding,
-               DType dtype, std::uint8_t anchor_bits) {
-                new (self) TensorSpec{coding, dtype, heads, tokens, head_dim, anchor_bits};
+               DType dtype, std::uint8_t anchor_bits, std::uint16_t sink_tokens) {
+                new (self) TensorSpec{coding, dtype, heads, tokens, head_dim, anchor_bits, sink_tokens};
             },
             nb::arg("heads"), nb::arg("tokens"), nb::arg("head_dim"), nb::kw_only(),
-            nb::arg("coding") = Coding::kPlanes, nb::arg("dtype") = DType::kBF16, nb::arg("anchor_bits") = 4)
+            nb::arg("coding") = Coding::kPlanes, nb::arg("dtype") = DType::kBF16, nb::arg("anchor_bits") = 4,
+            nb::arg("sink_tokens") = 0)
         .def_ro("heads", &TensorSpec::heads)
         .def_ro("tokens", &TensorSpec::tokens)
         .def_ro("head_dim", &TensorSpec::head_dim)
         .def_ro("coding", &TensorSpec::coding)
         .def_ro("dtype", &TensorSpec::dtype)
         .def_ro("anchor_bits", &TensorSpec::anchor_bits)
+        .def_ro("sink_tokens", &TensorSpec::sink_tokens, "How many first tokens have all their bits in the anchor.")
         .def(
             "__eq__", [](const TensorSpec& a, const TensorSpec& b) { return a == b; }, nb::is_operator(),
             nb::sig("def __eq__(self, other: object, /) -> bool"))
         .def("__repr__", [](const TensorSpec& s) {
             return text("TensorSpec(heads=", s.heads, ", tokens=", s.tokens, ", head_dim=", s.head_dim,
                         ", coding=", s.coding == Coding::kRaw ? "RAW" : "PLANES", ", dtype=", name_of(s.dtype),
-                        ", anchor_bits=", int{s.anchor_bits}, ")");
+                        ", anchor_bits=", int{s.anchor_bits}, ", sink_tokens=", s.sink_tokens, ")");
         });
 
     nb::class_<Extent>(m, "Extent", "A run of bytes inside a coded tensor.")
@@ -56,6 +62,7 @@ void bind_codec(nb::module_& m) {
         .def_prop_ro("parts", &PlaneLayout::parts)
         .def_prop_ro("scales", &PlaneLayout::scales)
         .def_prop_ro("zeros", &PlaneLayout::zeros)
+        .def_prop_ro("sinks", &PlaneLayout::sinks, "The first tokens' bits that the anchor's planes lack.")
         .def("plane", &PlaneLayout::plane, nb::arg("index"), "The extent of one plane; 0 is the most significant.")
         .def("part", &PlaneLayout::part, nb::arg("index"), "0 is the anchor, 1 the residual.")
         .def("planes_through", &PlaneLayout::planes_through, nb::arg("part"));

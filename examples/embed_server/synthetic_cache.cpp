@@ -79,12 +79,19 @@ lynx::Manifest make_manifest(const CacheShape& shape, std::uint64_t request_id) 
     manifest.request_id = request_id;
     manifest.model = kModel;
     manifest.context_tokens = shape.tokens;
-    const lynx::TensorSpec spec{
-        .dtype = lynx::DType::kBF16, .heads = shape.heads, .tokens = shape.tokens, .head_dim = shape.head_dim};
+    const lynx::TensorSpec key{.dtype = lynx::DType::kBF16,
+                               .heads = shape.heads,
+                               .tokens = shape.tokens,
+                               .head_dim = shape.head_dim,
+                               .anchor_bits = lynx::kDefaultKeyAnchorBits,
+                               .sink_tokens = lynx::kDefaultSinkTokens};
+    lynx::TensorSpec value = key;
+    value.anchor_bits = lynx::kDefaultValueAnchorBits;
     // In sending order. Residuals arrive in this order too, so that a verifying pass can start at layer 0.
-    for (std::uint32_t layer = 0; layer < shape.layers; ++layer)
-        for (const auto role : {lynx::TensorRole::kKey, lynx::TensorRole::kValue})
-            manifest.tensors.push_back({.layer = layer, .role = role, .spec = spec});
+    for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+        manifest.tensors.push_back({.layer = layer, .role = lynx::TensorRole::kKey, .spec = key});
+        manifest.tensors.push_back({.layer = layer, .role = lynx::TensorRole::kValue, .spec = value});
+    }
     return manifest;
 }
 

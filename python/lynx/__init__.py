@@ -13,7 +13,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from lynx._core import (
+    DEFAULT_KEY_ANCHOR_BITS,
+    DEFAULT_SINK_TOKENS,
+    DEFAULT_VALUE_ANCHOR_BITS,
     MANIFEST_VERSION,
+    MAX_SINK_TOKENS,
     ArenaFull,
     Cancelled,
     Codec,
@@ -61,7 +65,11 @@ def cmake_dir() -> Path:
 
 
 __all__ = [
+    "DEFAULT_KEY_ANCHOR_BITS",
+    "DEFAULT_SINK_TOKENS",
+    "DEFAULT_VALUE_ANCHOR_BITS",
     "MANIFEST_VERSION",
+    "MAX_SINK_TOKENS",
     "ArenaFull",
     "Cancelled",
     "Codec",

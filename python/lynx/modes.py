@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lynx._core import Coding
+from lynx._core import MAX_SINK_TOKENS, Coding
 from lynx.policies import AnchorFirst, Blocking, Policy, Tier
 from lynx.transfer import RAW, CacheCoding
 
@@ -50,6 +50,7 @@ def coding_to_json(coding: CacheCoding) -> dict[str, object]:
         "parts": coding.parts,
         "key_anchor_bits": coding.key_anchor_bits,
         "value_anchor_bits": coding.value_anchor_bits,
+        "sink_tokens": coding.sink_tokens,
     }
 
 
@@ -68,5 +69,9 @@ def coding_from_json(message: dict[str, object]) -> CacheCoding:
     if name == "RAW":
         return RAW
     return CacheCoding(
-        Coding.PLANES, number("parts", 1, 2), number("key_anchor_bits", 1, 8), number("value_anchor_bits", 1, 8)
+        Coding.PLANES,
+        number("parts", 1, 2),
+        number("key_anchor_bits", 1, 8),
+        number("value_anchor_bits", 1, 8),
+        number("sink_tokens", 0, MAX_SINK_TOKENS),
     )

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lynx._core import Cancelled, Coding, DType, Manifest, ManifestTensor, Peer, TensorRole, TensorSpec, Timeout
+from lynx._core import (
+    DEFAULT_KEY_ANCHOR_BITS,
+    DEFAULT_SINK_TOKENS,
+    DEFAULT_VALUE_ANCHOR_BITS,
+    Cancelled,
+    Coding,
+    DType,
+    Manifest,
+    ManifestTensor,
+    Peer,
+    TensorRole,
+    TensorSpec,
+    Timeout,
+)
 
 Layers = Sequence[tuple[Any, Any]]
 """(K, V) for each layer: tensors of [heads, tokens, head_dim] that speak DLPack."""
@@ -14,12 +27,17 @@ Layers = Sequence[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class CacheCoding:
-    """How a cache is sent. `parts` is 1 to send the anchors alone; the raw coding has no other part."""
+    """How a cache is sent. `parts` is 1 to send the anchors alone; the raw coding has no other part.
+
+    The anchor has the first planes of each token, by default more of K than of V, and all planes of the first
+    `sink_tokens` tokens.
+    """
 
     coding: Coding = Coding.PLANES
     parts: int = 2
-    key_anchor_bits: int = 4
-    value_anchor_bits: int = 4
+    key_anchor_bits: int = DEFAULT_KEY_ANCHOR_BITS
+    value_anchor_bits: int = DEFAULT_VALUE_ANCHOR_BITS
+    sink_tokens: int = DEFAULT_SINK_TOKENS
 
 
 RAW = CacheCoding(Coding.RAW, parts=1)
@@ -42,7 +60,15 @@ def make_manifest(
             (TensorRole.VALUE, values, how.value_anchor_bits),
         ):
             heads, tokens, head_dim = tensor.shape
-            spec = TensorSpec(heads, tokens, head_dim, coding=how.coding, dtype=dtype, anchor_bits=bits)
+            spec = TensorSpec(
+                heads,
+                tokens,
+                head_dim,
+                coding=how.coding,
+                dtype=dtype,
+                anchor_bits=bits,
+                sink_tokens=how.sink_tokens,
+            )
             tensors.append(ManifestTensor(index, role, spec))
     return Manifest(
         request_id,

@@ -41,8 +41,8 @@ class LYNX_API Codec {
     EncodeStats encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst) const;
 
     /// Decodes the first `planes` planes (1-8; 1 for kRaw) of `src`, a coded tensor of exactly
-    /// layout.bytes() of which only those planes, scales and zeros are read, into `dst` of any dtype.
-    /// Throws InvalidArgument as encode does.
+    /// layout.bytes() of which only those planes, scales, zeros and sinks are read, into `dst` of any dtype.
+    /// From anchor_bits planes on, the sink tokens come out as from all 8. Throws InvalidArgument as encode does.
     void decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst) const;
 
    private:

@@ -20,6 +20,14 @@ inline constexpr unsigned kPlaneCount = 8;
 inline constexpr std::uint32_t kMaxHeadDim = 1024;
 inline constexpr std::uint32_t kMaxHeads = 1u << 16;
 inline constexpr std::uint32_t kMaxTokens = 1u << 26;
+inline constexpr std::uint16_t kMaxSinkTokens = 1024;
+
+// The anchor to use where nothing else is known, 4.5 bits a value. An error of K moves every attention weight and
+// costs more than ten times what the same error of V does; and the first tokens draw attention from everywhere
+// (attention sinks), so that their error does not average out. docs/quality.md has the figures.
+inline constexpr std::uint8_t kDefaultKeyAnchorBits = 5;
+inline constexpr std::uint8_t kDefaultValueAnchorBits = 3;
+inline constexpr std::uint16_t kDefaultSinkTokens = 4;
 
 /// What has to be known to lay out one K or V tensor of one layer.
 struct TensorSpec {
@@ -29,6 +37,9 @@ struct TensorSpec {
     std::uint32_t tokens = 0;
     std::uint32_t head_dim = 0;    ///< a multiple of 8, up to kMaxHeadDim
     std::uint8_t anchor_bits = 4;  ///< planes in the anchor, 1-8; ignored for kRaw
+    /// How many of the first tokens have all their bits in the anchor, up to kMaxSinkTokens and fewer if there
+    /// are fewer tokens; ignored for kRaw. With anchor_bits = 8 all tokens have.
+    std::uint16_t sink_tokens = 0;
 
     friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
@@ -42,10 +53,11 @@ struct Extent {
     friend bool operator==(const Extent&, const Extent&) = default;
 };
 
-/// The order is: scales, zeros, plane 0 (most significant) ... plane 7. Vectors are head-major: vector
-/// (head, token) has index head * tokens + token in each of them.
+/// The order is: scales, zeros, sinks, plane 0 (most significant) ... plane 7. Vectors are head-major: vector
+/// (head, token) has index head * tokens + token in scales, zeros and planes, and head * sink_tokens + token in
+/// the sinks, which repeat what the residual's planes hold of the first tokens.
 ///
-/// A *part* is what is sent, counted and published as one: part 0 is the anchor (scales, zeros and the
+/// A *part* is what is sent, counted and published as one: part 0 is the anchor (scales, zeros, sinks and the
 /// `anchor_bits` first planes), part 1 the residual (the other planes). Each is one contiguous extent.
 /// kRaw has part 0 alone. With anchor_bits = 8 part 1 exists and is empty. The extent of a plane or part
 /// past the last is empty and lies at the end.
@@ -58,8 +70,11 @@ class LYNX_API PlaneLayout {
     [[nodiscard]] std::size_t vectors() const noexcept { return vectors_; }
     [[nodiscard]] std::size_t bytes() const noexcept;
 
-    [[nodiscard]] Extent scales() const noexcept;               ///< fp16 each; empty for kRaw
-    [[nodiscard]] Extent zeros() const noexcept;                ///< fp16 each; empty for kRaw
+    [[nodiscard]] Extent scales() const noexcept;  ///< fp16 each; empty for kRaw
+    [[nodiscard]] Extent zeros() const noexcept;   ///< fp16 each; empty for kRaw
+    /// Of each sink vector the planes anchor_bits to 7, head_dim / 8 bytes each, adjacent. May be empty.
+    [[nodiscard]] Extent sinks() const noexcept;
+    [[nodiscard]] std::uint32_t sink_tokens() const noexcept;   ///< of each head in sinks(); 0 if that is empty
     [[nodiscard]] Extent plane(unsigned index) const noexcept;  ///< 0 is the most significant
     [[nodiscard]] unsigned planes() const noexcept;             ///< 1 for kRaw, else 8
 

@@ -1,6 +1,7 @@
 #include "lynx/codec.hpp"
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "codec/float_environment.hpp"
@@ -59,6 +60,56 @@ void check_size(const char* call, const char* which, std::size_t bytes, const Pl
 template <class Byte>
 bool elements_adjacent(const codec::Run<Byte>& run, std::size_t size) noexcept {
     return run.element == static_cast<std::ptrdiff_t>(size);
+}
+
+/// Calls use(head, token, index of the vector, its place in sinks()) for each sink vector.
+template <class Use>
+void for_each_sink(const PlaneLayout& layout, Use&& use) {
+    const TensorSpec& spec = layout.spec();
+    std::size_t at = layout.sinks().offset;
+    for (std::uint32_t head = 0; head < spec.heads; ++head) {
+        for (std::uint32_t token = 0; token < layout.sink_tokens(); ++token) {
+            use(head, token, std::size_t{head} * spec.tokens + token, at);
+            at += (kPlaneCount - spec.anchor_bits) * (spec.head_dim / 8);
+        }
+    }
+}
+
+void copy_sinks(const PlaneLayout& layout, ByteSpan coded) {
+    const unsigned anchor_bits = layout.spec().anchor_bits;
+    const std::size_t row_bytes = layout.spec().head_dim / 8;
+    for_each_sink(layout, [&](std::uint32_t, std::uint32_t, std::size_t vector, std::size_t at) {
+        for (unsigned p = anchor_bits; p < kPlaneCount; ++p)
+            std::memcpy(coded.data() + at + (p - anchor_bits) * row_bytes,
+                        coded.data() + layout.plane(p).offset + vector * row_bytes, row_bytes);
+    });
+}
+
+/// The sink vectors from all their bits, without the residual's planes.
+void decode_sinks(const PlaneLayout& layout, ConstByteSpan coded, codec::DecodeFn decode_vectors,
+                  const MutableTensorView& dst) {
+    const unsigned anchor_bits = layout.spec().anchor_bits;
+    const std::uint32_t head_dim = layout.spec().head_dim;
+    const std::size_t row_bytes = head_dim / 8;
+    const std::size_t size = size_of(dst.dtype);
+    std::byte planes[kPlaneCount * kMaxHeadDim / 8];
+    alignas(64) std::byte packed[kMaxHeadDim * sizeof(float)];
+    for_each_sink(layout, [&](std::uint32_t head, std::uint32_t token, std::size_t vector, std::size_t at) {
+        for (unsigned p = 0; p < anchor_bits; ++p)
+            std::memcpy(planes + p * row_bytes, coded.data() + layout.plane(p).offset + vector * row_bytes, row_bytes);
+        std::memcpy(planes + anchor_bits * row_bytes, coded.data() + at, (kPlaneCount - anchor_bits) * row_bytes);
+        decode_vectors({.scales = coded.data() + layout.scales().offset + 2 * vector,
+                        .zeros = coded.data() + layout.zeros().offset + 2 * vector,
+                        .planes = planes,
+                        .plane_step = row_bytes,
+                        .plane_count = kPlaneCount,
+                        .vectors = 1,
+                        .head_dim = head_dim,
+                        .dst = packed,
+                        .dst_step = 0});
+        const auto element = dst.strides[2] * static_cast<std::ptrdiff_t>(size);
+        codec::scatter(packed, head_dim, size, {dst.vector(head, token), 0, element, 1, vector});
+    });
 }
 
 }  // namespace
@@ -123,6 +174,7 @@ EncodeStats Codec::encode(const TensorView& src, const PlaneLayout& layout, Byte
             run_kernel(packed, static_cast<std::ptrdiff_t>(vector_bytes), pack.first, pack.vectors);
         });
     });
+    copy_sinks(layout, dst);
     return stats;
 }
 
@@ -158,6 +210,7 @@ void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes
             codec::scatter(packed, spec.head_dim, size, pack);
         });
     });
+    if (planes >= spec.anchor_bits && planes < kPlaneCount) decode_sinks(layout, src, decode_vectors, dst);
 }
 
 }  // namespace lynx

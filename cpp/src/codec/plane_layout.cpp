@@ -1,5 +1,7 @@
 #include "lynx/plane_layout.hpp"
 
+#include <algorithm>
+
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 
@@ -23,7 +25,10 @@ TensorSpec checked(const TensorSpec& spec) {
     if (spec.head_dim == 0 || spec.head_dim % 8 != 0 || spec.head_dim > kMaxHeadDim)
         throw InvalidArgument(
             text("TensorSpec: head_dim is ", spec.head_dim, "; it has to be a multiple of 8 from 8 to ", kMaxHeadDim));
-    if (spec.coding == Coding::kPlanes) check_range("anchor_bits", spec.anchor_bits, 1, kPlaneCount);
+    if (spec.coding == Coding::kPlanes) {
+        check_range("anchor_bits", spec.anchor_bits, 1, kPlaneCount);
+        check_range("sink_tokens", spec.sink_tokens, 0, kMaxSinkTokens);
+    }
     return spec;
 }
 
@@ -40,7 +45,7 @@ PlaneLayout::PlaneLayout(const TensorSpec& spec)
 }
 
 std::size_t PlaneLayout::bytes() const noexcept {
-    return zeros().end() + planes() * plane_bytes_;
+    return sinks().end() + planes() * plane_bytes_;
 }
 
 Extent PlaneLayout::scales() const noexcept {
@@ -52,9 +57,19 @@ Extent PlaneLayout::zeros() const noexcept {
     return {before.end(), before.bytes};
 }
 
+std::uint32_t PlaneLayout::sink_tokens() const noexcept {
+    if (spec_.coding == Coding::kRaw || spec_.anchor_bits == kPlaneCount) return 0;
+    return std::min<std::uint32_t>(spec_.sink_tokens, spec_.tokens);
+}
+
+Extent PlaneLayout::sinks() const noexcept {
+    const std::size_t vectors = std::size_t{spec_.heads} * sink_tokens();
+    return {zeros().end(), vectors == 0 ? 0 : vectors * (kPlaneCount - spec_.anchor_bits) * (spec_.head_dim / 8)};
+}
+
 Extent PlaneLayout::plane(unsigned index) const noexcept {
     if (index >= planes()) return {bytes(), 0};
-    return {zeros().end() + index * plane_bytes_, plane_bytes_};
+    return {sinks().end() + index * plane_bytes_, plane_bytes_};
 }
 
 unsigned PlaneLayout::planes() const noexcept {

@@ -17,7 +17,8 @@ class PeerTable {
     struct Peer {
         fi_addr_t address = FI_ADDR_UNSPEC;
         std::size_t outstanding = 0;  ///< writes with the provider
-        bool removed = false;         ///< takes no more writes; leaves the table with its last outstanding one
+        bool removed = false;         ///< takes no more writes; leaves the table later, see take_removed
+        Clock::time_point removed_at{};
         /// It has looked dead (a write timed out or lost its link), and none has completed since: a write
         /// that the provider will not take is then failed at once, so that a dead peer does not hold up the
         /// living for one deadline a write.
@@ -32,7 +33,10 @@ class PeerTable {
 
     void remove(PeerId id) noexcept {
         const std::scoped_lock lock(mutex_);
-        if (const auto it = peers_.find(id); it != peers_.end()) it->second.removed = true;
+        const auto it = peers_.find(id);
+        if (it == peers_.end() || it->second.removed) return;
+        it->second.removed = true;
+        it->second.removed_at = Clock::now();
         any_removed_ = true;
     }
 
@@ -70,8 +74,10 @@ class PeerTable {
         });
     }
 
-    /// The addresses of removed peers that have nothing outstanding any more; they leave the table.
-    [[nodiscard]] std::vector<fi_addr_t> take_removed() {
+    /// The addresses that the provider may forget: of peers removed a while ago that have nothing outstanding, unless
+    /// the same address has been added again. Those peers leave the table. Not at once, because the peer may still be
+    /// writing to us when we remove it, and the shm of libfabric 1.17 crashes on what comes from an unknown one.
+    [[nodiscard]] std::vector<fi_addr_t> take_removed(Clock::time_point now) {
         const std::scoped_lock lock(mutex_);
         std::vector<fi_addr_t> gone;
         if (!any_removed_) return gone;
@@ -79,18 +85,23 @@ class PeerTable {
         for (auto it = peers_.begin(); it != peers_.end();) {
             if (!it->second.removed) {
                 ++it;
-            } else if (it->second.outstanding > 0) {
+            } else if (it->second.outstanding > 0 || now - it->second.removed_at < kForgetAfter) {
                 any_removed_ = true;
                 ++it;
             } else {
-                gone.push_back(it->second.address);
+                const fi_addr_t address = it->second.address;
                 it = peers_.erase(it);
+                const bool in_use = std::ranges::any_of(
+                    peers_, [address](const auto& other) { return other.second.address == address; });
+                if (!in_use) gone.push_back(address);
             }
         }
         return gone;
     }
 
    private:
+    static constexpr Clock::duration kForgetAfter = std::chrono::seconds(2);
+
     mutable std::mutex mutex_;
     std::unordered_map<PeerId, Peer> peers_;
     PeerId last_id_ = 0;

@@ -61,7 +61,7 @@ void Endpoint::Impl::drive(const std::stop_token& asked_to_stop) {
         auto retry_at = Clock::time_point::max();
         const bool sent = post_all(now, retry_at);
         if (receives_missing > 0) post_receives();
-        for (const fi_addr_t gone : peers.take_removed()) {
+        for (const fi_addr_t gone : peers.take_removed(now)) {
             fi_addr_t address = gone;
             calls.run([&] { return fi_av_remove(addresses.get(), &address, 1, 0); });
         }

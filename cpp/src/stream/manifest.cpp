@@ -42,9 +42,10 @@ std::vector<std::byte> Manifest::serialize() const {
     std::vector<flatbuffers::Offset<wire::Tensor>> offsets;
     offsets.reserve(tensors.size());
     for (const ManifestTensor& t : tensors)
-        offsets.push_back(wire::CreateTensor(
-            b, t.layer, static_cast<std::uint8_t>(t.role), static_cast<std::uint8_t>(t.spec.coding),
-            static_cast<std::uint8_t>(t.spec.dtype), t.spec.anchor_bits, t.spec.heads, t.spec.tokens, t.spec.head_dim));
+        offsets.push_back(wire::CreateTensor(b, t.layer, static_cast<std::uint8_t>(t.role),
+                                             static_cast<std::uint8_t>(t.spec.coding),
+                                             static_cast<std::uint8_t>(t.spec.dtype), t.spec.anchor_bits, t.spec.heads,
+                                             t.spec.tokens, t.spec.head_dim, t.spec.sink_tokens));
     b.Finish(wire::CreateManifest(b, kManifestVersion, request_id, b.CreateString(model), context_tokens, first_token,
                                   parts, chunk_bytes, b.CreateVector(offsets)));
     return bytes_of(b);
@@ -61,7 +62,7 @@ Manifest Manifest::parse(ConstByteSpan bytes) {
             out.tensors.push_back({t->layer(),
                                    static_cast<TensorRole>(t->role()),
                                    {static_cast<Coding>(t->coding()), static_cast<DType>(t->dtype()), t->heads(),
-                                    t->tokens(), t->head_dim(), t->anchor_bits()}});
+                                    t->tokens(), t->head_dim(), t->anchor_bits(), t->sink_tokens()}});
         out.validate();
     } catch (const InvalidArgument& e) {
         throw ProtocolError(text("the peer's manifest was refused: ", e.what()));

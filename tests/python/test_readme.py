@@ -1,0 +1,58 @@
+"""The README's code is code: it runs, or at least compiles."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lynx
+from lynx.policies import Action
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert len(found) == 1, f"the README has {len(found)} blocks of {language}"
+    return str(found[0])
+
+
+def test_the_policy_of_the_readme_drafts_eight_tokens_then_verifies() -> None:
+    names: dict[str, Any] = {}
+    exec(block("python"), names)
+    policy = names["Eager"]()
+    drafting = lynx.Snapshot(anchor_ready=True, can_draft=True, drafted=7)
+    assert policy.decide(lynx.Snapshot()) is Action.WAIT
+    assert policy.decide(drafting) is Action.DRAFT
+    assert policy.decide(lynx.Snapshot(anchor_ready=True, can_draft=True, drafted=8)) is Action.WAIT
+    assert policy.decide(lynx.Snapshot(anchor_ready=True, residual_ready=True, drafted=8)) is Action.VERIFY
+
+
+def test_the_cpp_of_the_readme_compiles_against_the_installed_headers(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++ to compile it with")
+    include = re.compile(r"^#include.*$", re.MULTILINE)
+    code = block("cpp")
+    source = tmp_path / "readme.cpp"
+    source.write_text(
+        "\n".join(include.findall(code))
+        + "\nvoid run(std::uint32_t layers, lynx::MutableTensorView* keys) {\n"
+        + include.sub("", code)
+        + "}\n"
+    )
+    headers = lynx.cmake_dir() / "include"
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{headers}", str(source)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert told.returncode == 0, told.stderr
+
+
+def test_the_files_that_the_readme_links_to_are_there() -> None:
+    root = Path(__file__).resolve().parents[2]
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (root / target).exists(), target
