@@ -154,7 +154,8 @@ def _layouts(heads: int, tokens: int, head_dim: int, how: CacheCoding) -> tuple[
 def _fill_with_anchor(codec: Codec, layers: Layers, how: CacheCoding, engine: TransformersEngine) -> None:
     """Code each layer and decode its anchor alone into the rows that the engine's next pass reads."""
     for index, tensors in enumerate(layers):
-        layouts = _layouts(*tensors[0].shape, how)
+        heads, tokens, head_dim = tensors[0].shape
+        layouts = _layouts(heads, tokens, head_dim, how)
         for target, source, layout in zip(engine.prompt_rows(index), tensors, layouts, strict=True):
             coded = torch.empty(layout.bytes, dtype=torch.uint8)
             codec.encode(source, layout, coded)

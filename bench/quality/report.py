@@ -69,7 +69,7 @@ def checks(outcomes: Sequence[Outcome]) -> list[Check]:
 
 
 def to_json(setting: Setting, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Plain values. `anchor` is null for the raw control, a standard error for one text; `per_text` is in their order."""
+    """Plain values. `anchor` is null for the raw control, a standard error for a single text."""
     return {
         **asdict(setting),
         "python": platform.python_version(),
@@ -91,24 +91,23 @@ def to_json(setting: Setting, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def to_table(setting: Setting, outcomes: Sequence[Outcome]) -> Table:
-    """A row for each candidate; the worst text beside the mean."""
+    """A row for each candidate."""
     table = Table(
         title=setting.title(),
         caption="against the bf16 cache; KL in nats; mean ± standard error over the texts",
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("anchor")
-    for column in ("bits a value", "agreement", "KL", "agreement, worst text", "KL, worst text"):
-        table.add_column(column, justify="right")
+    table.add_column("planes of K + V", no_wrap=True)
+    table.add_column("bits a value", justify="right")
+    table.add_column("agreement", justify="right", no_wrap=True)
+    table.add_column("KL", justify="right", no_wrap=True)
     for outcome in outcomes:
         table.add_row(
             _name(outcome.candidate),
             f"{outcome.bits_per_value:.2f}",
             _with_error(outcome.agreement, 4),
             _with_error(outcome.kl, 5),
-            f"{min(score.agreement for score in outcome.scores):.4f}",
-            f"{max(score.kl for score in outcome.scores):.5f}",
             style="bold" if outcome.candidate == DEFAULT else "",
         )
     return table
@@ -119,7 +118,7 @@ def _name(candidate: CacheCoding) -> str:
         return "raw"
     sinks = f", {candidate.sink_tokens} sinks" if candidate.sink_tokens else ""
     default = " (default)" if candidate == DEFAULT else ""
-    return f"K {candidate.key_anchor_bits}, V {candidate.value_anchor_bits}{sinks}{default}"
+    return f"{candidate.key_anchor_bits} + {candidate.value_anchor_bits}{sinks}{default}"
 
 
 def _bits(candidate: CacheCoding) -> dict[str, int]:

@@ -30,6 +30,18 @@ def test_torch_tensors_of_each_dtype_round_trip(dtype: str) -> None:
     assert (out - source).abs().max() < 0.05
 
 
+def test_the_first_tokens_of_an_anchor_are_whole() -> None:
+    layout = lynx.PlaneLayout(lynx.TensorSpec(2, 5, 16, anchor_bits=3, sink_tokens=2))
+    assert (layout.spec.sink_tokens, layout.sinks.bytes) == (2, 2 * 2 * (8 - 3) * 16 // 8)
+    assert "sink_tokens=2" in repr(layout.spec)
+    source = torch.randn(2, 5, 16)
+    anchor, whole = torch.zeros(2, 5, 16), torch.zeros(2, 5, 16)
+    lynx.Codec.best().decode(layout, coded(source, layout), layout.planes_through(0), anchor)
+    lynx.Codec.best().decode(layout, coded(source, layout), 8, whole)
+    assert (anchor[:, :2] == whole[:, :2]).all()
+    assert not (anchor[:, 2:] == whole[:, 2:]).all()
+
+
 def test_numpy_arrays_and_torch_tensors_give_the_same_bytes() -> None:
     layout = lynx.PlaneLayout(SPEC)
     source = np.random.default_rng(0).normal(size=(2, 5, 16)).astype(np.float32)

@@ -104,10 +104,13 @@ def check_timeline(out: str) -> None:
     summary = re.findall(r"^(anchor|all planes) +(\d+) bytes, .*, max error ([0-9.]+)$", out, re.MULTILINE)
     (_, anchor_bytes, anchor_error), (_, all_bytes, all_error) = summary
     values = LAYERS * 2 * 256 * 2 * 64
-    assert int(anchor_bytes) == values * 9 // 16  # 4 bits, and 4 bytes of scale and zero for 64 values
-    assert int(all_bytes) == values * 17 // 16
+    # 5 bits of K and 3 of V, and 4 bytes of scale and zero for 64 values. Of the first four tokens the anchor has the
+    # other 3 bits of K and 5 of V, too: together a byte for each of a head's 64.
+    sinks = LAYERS * 2 * 4 * 64
+    assert int(anchor_bytes) == values * 9 // 16 + sinks
+    assert int(all_bytes) == values * 17 // 16 + sinks
     # Not zero either: a quantized cache that equals its source was not quantized, or not compared.
-    assert 0.05 < float(anchor_error) < 1.0
+    assert 0.1 < float(anchor_error) < 2.0
     assert 0.001 < float(all_error) < 0.08
 
 
@@ -133,7 +136,7 @@ def test_two_processes_stream_a_cache(embed_server: Path, provider: str) -> None
 
 
 def test_anchors_are_usable_well_before_all_is_there(embed_server: Path) -> None:
-    # Slow enough for the link to be what takes the time: the anchor is 9 of 17 parts of the bytes.
+    # Slow enough for the link to be what takes the time: the anchor is about 9 of 17 parts of the bytes.
     done = run(embed_server, *SHAPE, "--bandwidth", "200000")
     usable = [float(ms) for ms in re.findall(r"usable after ([0-9.]+) ms", done.stdout)]
     assert len(usable) == 2, done.stdout + done.stderr

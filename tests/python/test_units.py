@@ -60,7 +60,15 @@ def test_a_coding_survives_the_request_that_asks_for_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"coding": "ZIP"}, {"parts": 3}, {"parts": True}, {"key_anchor_bits": 9}, {"value_anchor_bits": "4"}]
+    "change",
+    [
+        {"coding": "ZIP"},
+        {"parts": 3},
+        {"parts": True},
+        {"key_anchor_bits": 9},
+        {"value_anchor_bits": "4"},
+        {"sink_tokens": 1025},
+    ],
 )
 def test_a_coding_from_a_stranger_is_checked(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):

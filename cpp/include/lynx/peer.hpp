@@ -36,9 +36,11 @@ class LYNX_API Peer {
     /// that cannot be taken (too large, not understood) is refused in words, and thrown here.
     [[nodiscard]] std::optional<PlaneReceiver> accept_offer(Deadline deadline, const ReceiverOptions& options = {});
 
-    /// Sender: waits until all is written and the receiver has confirmed. False at the deadline.
+    /// Sender: waits until the receiver has confirmed that it has all. False at the deadline. Throws what ended the
+    /// transfer: Cancelled if the receiver gave up or needs no more, PeerLost.
     [[nodiscard]] bool finish(PlaneSender& sender, Deadline deadline);
-    /// Receiver: confirms that all that was wanted has been read. The slot is free when the receiver is destroyed.
+    /// Receiver: confirms that all that was wanted has been read. If not everything has arrived, it cancels the rest.
+    /// The slot is free when the receiver is destroyed.
     void finish(PlaneReceiver& receiver);
 
     /// Ends a transfer from either side, telling the other why: its calls throw Cancelled(reason). Returns once no

@@ -54,6 +54,8 @@ class LYNX_API PlaneReceiver {
     [[nodiscard]] bool ready(std::uint32_t layer, unsigned part) const;
     /// The same for all layers.
     [[nodiscard]] bool ready(unsigned part) const;
+    /// Has every chunk of every part arrived?
+    [[nodiscard]] bool complete() const;
     /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;

@@ -9,6 +9,7 @@ namespace lynx {
 namespace {
 
 constexpr auto kHelloDeadline = std::chrono::seconds(5);
+constexpr auto kStopDeadline = std::chrono::seconds(2);
 
 // Registers a waiter for the answer to one request, for as long as it lives.
 class ReplySlot {
@@ -119,7 +120,6 @@ std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const Receive
 }
 
 bool Peer::finish(PlaneSender& sender, Deadline deadline) {
-    if (!sender.wait_written(deadline)) return false;
     const std::uint64_t id = sender.manifest().request_id;
     {
         std::unique_lock lock(impl_->mutex);
@@ -127,17 +127,23 @@ bool Peer::finish(PlaneSender& sender, Deadline deadline) {
         if (it == impl_->outgoing.end()) throw InvalidArgument(text("request ", id, " is not under way with ", name()));
         impl_->changed.wait_until(lock, deadline.at(),
                                   [&] { return it->second.done || impl_->lost != nullptr || sender.failed(); });
+        // The receiver has it all, then, whether or not this side's provider has said so of the last writes.
         if (it->second.done) {
             impl_->outgoing.erase(it);
             return true;
         }
         impl_->throw_if_lost();
     }
-    (void)sender.wait_written(deadline);  // throws if it was cancelled
+    if (sender.failed()) (void)sender.wait_written(deadline);  // throws why
     return false;
 }
 
 void Peer::finish(PlaneReceiver& receiver) {
+    if (!receiver.complete()) {
+        // More is on its way than was wanted: the sender has to stop before the slot can be given back.
+        (void)cancel(receiver, "the receiver needs no more", Deadline::after(kStopDeadline));
+        return;
+    }
     const std::uint64_t id = receiver.manifest().request_id;
     impl_->send(MessageType::kDone, Notice{id, {}, 0}.serialize());
     const std::lock_guard lock(impl_->mutex);

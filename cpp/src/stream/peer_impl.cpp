@@ -72,8 +72,9 @@ void Peer::Impl::throw_if_lost() {
 void Peer::Impl::lose(const std::exception_ptr& cause) noexcept {
     const std::lock_guard lock(mutex);
     if (!lost) lost = cause;
+    // What the receiver has confirmed cannot fail any more: a peer may leave right after that.
     for (const auto& [id, request] : outgoing)
-        if (const auto sender = request.sender.lock()) sender->fail(lost);
+        if (const auto sender = request.sender.lock(); sender && !request.done) sender->fail(lost);
     for (const auto& [id, weak] : incoming)
         if (const auto receiver = weak.lock()) receiver->fail(lost);
     changed.notify_all();

@@ -148,6 +148,11 @@ bool PlaneReceiver::ready(unsigned part) const {
     return state_->all_ready(part);
 }
 
+bool PlaneReceiver::complete() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->chunks_arrived == state_->layout.total_chunks();
+}
+
 namespace {
 
 // Waits for `condition`; what is complete counts even if the transfer has failed since.

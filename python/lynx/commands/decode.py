@@ -46,7 +46,7 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
     if not options.wait:
         # Without waiting, an address that is wrong is told before the model is loaded.
         peer = lynx.Peer.connect(node, options.host, options.port)
-    emit({"event": "status", "text": f"loading {options.model}"})
+    emit({"event": "status", "text": f"loading {options.model} (a .gguf file is converted on its first use)"})
     loaded = models.load(options.model)
     engine = TransformersEngine(loaded.model)
     _warm_up(engine)
@@ -84,9 +84,12 @@ def _about(peer: lynx.Peer, model: str) -> Message:
     if message is None:
         raise lynx.Timeout(f"{peer.name} did not say what it has prefilled within {OFFER_TIMEOUT_S:g} s")
     about: Message = json.loads(message)
-    if about.get("model") != model:
+    wanted = {"model": str, "context_tokens": int, "prefill_s": float, "bandwidth_bytes_per_s": int, "question": str}
+    if not isinstance(about, dict) or not all(isinstance(about.get(key), kind) for key, kind in wanted.items()):
+        raise lynx.ProtocolError(f"{peer.name} did not say what it has prefilled in words that this Lynx understands")
+    if about["model"] != model:
         raise lynx.ProtocolError(
-            f"{peer.name} has prefilled {about.get('model')!r}, this node has loaded {model!r}: "
+            f"{peer.name} has prefilled {about['model']!r}, this node has loaded {model!r}: "
             "give both sides the same --model"
         )
     return about

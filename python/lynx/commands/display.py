@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -70,6 +71,7 @@ class LiveDisplay(Sink):
         )
         self._tasks: dict[str, TaskID] = {}
         self._status = ""
+        self._spinner = Spinner("dots")
         self._text = Text()
         self._live = Live(self._render(), console=console, refresh_per_second=12, transient=True)
         self._live.start()
@@ -122,7 +124,8 @@ class LiveDisplay(Sink):
         self._clear()
 
     def _render(self) -> RenderableType:
-        parts: list[RenderableType] = [Text(self._status, style="bold")]
+        self._spinner.update(text=Text(self._status, style="bold"))
+        parts: list[RenderableType] = [self._spinner]
         if self._tasks:
             parts.append(self._bars)
         if self._text:

@@ -69,7 +69,7 @@ def run(options: PrefillOptions, emit: Sink) -> None:
 def _prefill(options: PrefillOptions, emit: Sink) -> _Cache:
     from lynx.engines.transformers import TransformersEngine
 
-    emit({"event": "status", "text": f"loading {options.model}"})
+    emit({"event": "status", "text": f"loading {options.model} (a .gguf file is converted on its first use)"})
     loaded = models.load(options.model)
     prompt = prompts.build(loaded.tokenizer, options.context_tokens)
     engine = TransformersEngine(loaded.model)

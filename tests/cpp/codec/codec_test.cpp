@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -24,18 +25,19 @@ struct Fixture {
     std::vector<std::byte> coded;
     EncodeStats stats;
 
-    Fixture(const Codec& c, const Tensor& src, std::uint8_t anchor_bits = 4)
-        : codec(c), layout(spec_of(src.view(), anchor_bits)), coded(layout.bytes(), std::byte{0xa5}) {
+    Fixture(const Codec& c, const Tensor& src, std::uint8_t anchor_bits = 4, std::uint16_t sink_tokens = 0)
+        : codec(c), layout(spec_of(src.view(), anchor_bits, sink_tokens)), coded(layout.bytes(), std::byte{0xa5}) {
         stats = codec.encode(src.view(), layout, coded);
     }
 
-    static TensorSpec spec_of(const TensorView& view, std::uint8_t anchor_bits) {
+    static TensorSpec spec_of(const TensorView& view, std::uint8_t anchor_bits, std::uint16_t sink_tokens) {
         return {Coding::kPlanes,
                 view.dtype,
                 static_cast<std::uint32_t>(view.heads()),
                 static_cast<std::uint32_t>(view.tokens()),
                 static_cast<std::uint32_t>(view.head_dim()),
-                anchor_bits};
+                anchor_bits,
+                sink_tokens};
     }
 
     [[nodiscard]] double half_at(Extent extent, std::size_t vector) const {
@@ -85,12 +87,14 @@ void expect_codes_of_oracle(const Fixture& f, const Tensor& src) {
 
 void expect_values_of_oracle(const Fixture& f, unsigned planes, DType dtype, Strides strides) {
     const TensorSpec& spec = f.layout.spec();
+    const std::uint32_t whole = planes < spec.anchor_bits ? 0 : spec.sink_tokens;
     Tensor dst(dtype, spec.heads, spec.tokens, spec.head_dim, strides);
     f.codec.decode(f.layout, f.coded, planes, dst.mutable_view());
     EXPECT_EQ(dst.stray_bytes(), 0u);
     for (std::uint32_t h = 0; h < spec.heads; ++h) {
         for (std::uint32_t t = 0; t < spec.tokens; ++t) {
-            const auto expected = oracle::decode(f.vector(std::size_t{h} * spec.tokens + t), static_cast<int>(planes));
+            const auto expected =
+                oracle::decode(f.vector(std::size_t{h} * spec.tokens + t), t < whole ? 8 : static_cast<int>(planes));
             for (std::uint32_t d = 0; d < spec.head_dim; ++d)
                 ASSERT_EQ(dst.bits(h, t, d), oracle::bits_of(dtype, oracle::round_to(dtype, expected[d])))
                     << "planes " << planes << " " << name_of(dtype) << " at " << h << " " << t << " " << d;
@@ -183,6 +187,84 @@ TEST(Codec, AnchorBitsChangeThePartsAndNotTheBytes) {
         EXPECT_EQ(f.coded, four.coded);
         for (unsigned planes = 1; planes <= 8; ++planes)
             expect_values_of_oracle(f, planes, DType::kF32, Strides::kContiguous);
+    }
+}
+
+TEST(Codec, SinksRepeatTheirTokensBitsOfTheResidual) {
+    for_each_codec([](const Codec& codec) {
+        Tensor src(DType::kBF16, 3, 7, 96);
+        src.fill_normal(43);
+        const Fixture f(codec, src, 5, 2);
+        const Fixture plain(codec, src, 5);
+        const std::byte* at = f.coded.data() + f.layout.sinks().offset;
+        for (std::size_t head = 0; head < 3; ++head)
+            for (std::size_t token = 0; token < 2; ++token)
+                for (unsigned p = 5; p < 8; ++p, at += 12)
+                    EXPECT_EQ(std::memcmp(at, f.coded.data() + f.layout.plane(p).offset + (head * 7 + token) * 12, 12),
+                              0);
+        // Apart from them the bytes are those without sinks.
+        auto rest = f.coded;
+        const auto begin = rest.begin() + static_cast<std::ptrdiff_t>(f.layout.sinks().offset);
+        rest.erase(begin, begin + static_cast<std::ptrdiff_t>(f.layout.sinks().bytes));
+        EXPECT_EQ(rest, plain.coded);
+    });
+}
+
+// The residual is overwritten: what the anchor gives of the sinks is all its own.
+TEST(Codec, DecodesSinksFromTheAnchorAsFromAllPlanes) {
+    for_each_codec([](const Codec& codec) {
+        for (const std::uint32_t head_dim : {8u, 96u, 1024u}) {
+            for (const std::uint32_t tokens : {1u, 3u, 7u}) {
+                for (const std::uint8_t bits : {1, 5, 8}) {
+                    for (const std::uint16_t sinks : {0, 1, 4}) {
+                        SCOPED_TRACE(::testing::Message() << "D " << head_dim << " tokens " << tokens << " bits "
+                                                          << int{bits} << " sinks " << sinks);
+                        Tensor src(DType::kF32, 3, tokens, head_dim);
+                        src.fill_normal(head_dim + tokens);
+                        const Fixture f(codec, src, bits, sinks);
+                        expect_codes_of_oracle(f, src);
+                        for (unsigned planes = 1; planes <= 8; ++planes)
+                            expect_values_of_oracle(f, planes, DType::kF32, Strides::kContiguous);
+                        Tensor all(DType::kBF16, 3, tokens, head_dim);
+                        codec.decode(f.layout, f.coded, 8, all.mutable_view());
+                        auto anchor = f.coded;
+                        std::fill(anchor.begin() + static_cast<std::ptrdiff_t>(f.layout.part(0).bytes), anchor.end(),
+                                  std::byte{0xff});
+                        Tensor dst(DType::kBF16, 3, tokens, head_dim);
+                        codec.decode(f.layout, anchor, bits, dst.mutable_view());
+                        for (std::uint32_t h = 0; h < 3; ++h)
+                            for (std::uint32_t t = 0; t < std::min<std::uint32_t>(sinks, tokens); ++t)
+                                for (std::uint32_t d = 0; d < head_dim; ++d)
+                                    ASSERT_EQ(dst.bits(h, t, d), all.bits(h, t, d)) << h << " " << t << " " << d;
+                    }
+                }
+            }
+        }
+    });
+}
+
+TEST(Codec, DecodesSinksIntoAnyStridesOfAnyDType) {
+    for_each_codec([](const Codec& codec) {
+        Tensor src(DType::kBF16, 3, 33, 64);
+        src.fill_normal(47);
+        const Fixture f(codec, src, 3, 4);
+        for (const Strides strides : kAllStrides)
+            for (const DType dtype : kAllDTypes) expect_values_of_oracle(f, 3, dtype, strides);
+    });
+}
+
+TEST(Codec, AllPlanesDecodeWithoutALookAtTheSinks) {
+    Tensor src(DType::kBF16, 3, 7, 64);
+    src.fill_normal(53);
+    Fixture f(Codec::best(), src, 4, 4);
+    const Extent sinks = f.layout.sinks();
+    std::fill_n(f.coded.begin() + static_cast<std::ptrdiff_t>(sinks.offset), sinks.bytes, std::byte{0xff});
+    for (const unsigned planes : {3u, 8u}) {
+        const oracle::Coded first = oracle::encode(src.vector(0, 0));
+        const auto expected = oracle::decode(first, static_cast<int>(planes));
+        Tensor dst(DType::kF32, 3, 7, 64);
+        f.codec.decode(f.layout, f.coded, planes, dst.mutable_view());
+        for (std::uint32_t d = 0; d < 64; ++d) ASSERT_EQ(dst.value(0, 0, d), expected[d]) << planes;
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "lynx/error.hpp"
@@ -46,6 +47,27 @@ TEST(PlaneLayout, ScalesZerosAndPlanesTileTheBytesInOrder) {
     }
 }
 
+TEST(PlaneLayout, SinksStandBeforeThePlanesAndBelongToTheAnchor) {
+    for (const std::uint32_t tokens : {0u, 3u, 33u}) {
+        for (const std::uint8_t bits : {1, 5, 8}) {
+            for (const std::uint16_t sinks : {0, 4, 1024}) {
+                TensorSpec spec = spec_of(3, tokens, 96);
+                spec.anchor_bits = bits;
+                spec.sink_tokens = sinks;
+                const PlaneLayout layout(spec);
+                const std::uint32_t whole = bits == 8 ? 0 : std::min<std::uint32_t>(sinks, tokens);
+                EXPECT_EQ(layout.sink_tokens(), whole);
+                EXPECT_EQ(layout.sinks(), (Extent{layout.zeros().end(), std::size_t{3} * whole * (8u - bits) * 12}));
+                EXPECT_EQ(layout.plane(0).offset, layout.sinks().end());
+                for (unsigned p = 1; p <= 8; ++p) EXPECT_EQ(layout.plane(p).offset, layout.plane(p - 1).end());
+                EXPECT_EQ(layout.bytes(), layout.plane(7).end());
+                EXPECT_EQ(layout.part(0), (Extent{0, layout.plane(bits - 1u).end()}));
+                EXPECT_EQ(layout.part(1), (Extent{layout.part(0).end(), (8u - bits) * layout.plane(0).bytes}));
+            }
+        }
+    }
+}
+
 TEST(PlaneLayout, PartsSplitAfterTheAnchorsPlanes) {
     for (std::uint8_t bits = 1; bits <= 8; ++bits) {
         TensorSpec spec = spec_of(2, 5, 64);
@@ -67,11 +89,12 @@ TEST(PlaneLayout, RawIsOnePlaneAndOnePartOfTheSourcesBytes) {
         TensorSpec spec = spec_of(3, 7, 40);
         spec.coding = Coding::kRaw;
         spec.dtype = dtype;
-        spec.anchor_bits = 0;  // ignored
+        spec.anchor_bits = 0;     // ignored
+        spec.sink_tokens = 5000;  // ignored
         const PlaneLayout layout(spec);
         const Extent whole{0, 3 * 7 * 40 * size_of(dtype)};
         EXPECT_EQ(layout.bytes(), whole.bytes);
-        EXPECT_EQ(layout.scales().bytes + layout.zeros().bytes, 0u);
+        EXPECT_EQ(layout.scales().bytes + layout.zeros().bytes + layout.sinks().bytes, 0u);
         EXPECT_EQ(layout.planes(), 1u);
         EXPECT_EQ(layout.plane(0), whole);
         EXPECT_EQ(layout.parts(), 1u);
@@ -104,6 +127,9 @@ TEST(PlaneLayout, RefusesWhatIsOutOfRangeByNameAndValue) {
     expect(spec, "anchor_bits is 0");
     spec.anchor_bits = 9;
     expect(spec, "anchor_bits is 9");
+    spec = spec_of(3, 7, 64);
+    spec.sink_tokens = 1025;
+    expect(spec, "sink_tokens is 1025");
     spec = spec_of(3, 7, 64);
     spec.dtype = static_cast<DType>(3);
     expect(spec, "dtype is 3");

@@ -137,6 +137,9 @@ struct Reader {
 };
 
 TEST_P(WithLostPeers, AWriterKilledInMidWriteLeavesTheReaderWorking) {
+    if (GetParam() == "tcp;ofi_rxm" && fabric_version() >= "2.")
+        GTEST_SKIP() << "rxm of libfabric " << fabric_version()
+                     << " crashes when a writer is killed in mid-write (rxm_handle_comp_error); docs/fabric.md says so";
     Reader reader(GetParam());
     std::size_t arrived = 0;
     for (int round = 0; round < 5; ++round) {

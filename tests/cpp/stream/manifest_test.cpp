@@ -29,7 +29,10 @@ void expect_invalid(Change change, const std::string& field) {
 }
 
 TEST(Manifest, ComesBackAsItWasSent) {
-    EXPECT_EQ(Manifest::parse(example().serialize()), example());
+    Manifest m = example();
+    m.tensors[1].spec.anchor_bits = 3;
+    m.tensors[1].spec.sink_tokens = 4;
+    EXPECT_EQ(Manifest::parse(m.serialize()), m);
 }
 
 TEST(Manifest, NamesTheFieldThatIsOutOfRange) {
@@ -39,6 +42,7 @@ TEST(Manifest, NamesTheFieldThatIsOutOfRange) {
     expect_invalid([](Manifest& m) { m.tensors.clear(); }, "tensors");
     expect_invalid([](Manifest& m) { m.tensors.push_back(m.tensors[0]); }, "layer");
     expect_invalid([](Manifest& m) { m.tensors[1].spec.head_dim = 7; }, "head_dim");
+    expect_invalid([](Manifest& m) { m.tensors[1].spec.sink_tokens = 1025; }, "sink_tokens");
     expect_invalid([](Manifest& m) { m.tensors[1].role = static_cast<TensorRole>(2); }, "role");
     expect_invalid([](Manifest& m) { m.model.assign(5000, 'x'); }, "model");
 }

@@ -12,6 +12,7 @@ namespace {
 TEST(SlotLayout, GivesEveryByteOfEveryPartToOneChunk) {
     Manifest m = TestCache(3, 2, 500, 64).manifest(1);
     m.tensors[2].spec.anchor_bits = 8;  // its residual is empty
+    m.tensors[3].spec.sink_tokens = 4;
     const SlotLayout layout(m);
     std::vector<bool> seen(layout.bytes());
     std::uint64_t chunks = 0, bytes = 0;

@@ -69,6 +69,7 @@ TEST_P(Transfer, BringsTheAnchorThenTheResidualAndGivesTheSlotBack) {
         EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
         pair.to_prefill->finish(receiver);
         EXPECT_TRUE(pair.to_decode->finish(sender, soon()));
+        EXPECT_TRUE(sender.wait_written(soon()));
         EXPECT_EQ(sender.progress().written_bytes, sender.progress().part_bytes);
     }
     EXPECT_EQ(pair.decode.arena_free_bytes(), pair.decode.arena_bytes());
@@ -151,6 +152,33 @@ TEST_P(Transfer, CancelledByTheReceiverStopsAndFreesBothSides) {
         } catch (const Cancelled& e) {
             EXPECT_NE(std::string(e.what()).find("the user has gone"), std::string::npos) << e.what();
         }
+    }
+    EXPECT_EQ(pair.decode.arena_free_bytes(), pair.decode.arena_bytes());
+    EXPECT_EQ(pair.prefill.arena_free_bytes(), pair.prefill.arena_bytes());
+}
+
+TEST_P(Transfer, ConfirmedByAReceiverThatLeavesAtOnceHasNotFailed) {
+    TestCache cache(8, 2, 200, 64);
+    for (int round = 0; round < 10; ++round) {
+        Pair pair(GetParam());
+        auto [sender, receiver] = pair.open(cache.manifest(1));
+        cache.put_all(sender);
+        ASSERT_TRUE(receiver.wait(1, soon()));
+        pair.to_prefill->finish(receiver);
+        pair.to_prefill.reset();
+        EXPECT_TRUE(pair.to_decode->finish(sender, soon()));
+    }
+}
+
+TEST_P(Transfer, FinishedBeforeAllHasComeStopsTheRest) {
+    Pair pair(GetParam());
+    TestCache cache(8, 2, 500, 64);
+    {
+        auto [sender, receiver] = pair.open(cache.manifest(1), {.bytes_per_second = 1'000'000});
+        cache.put_all(sender);
+        ASSERT_TRUE(receiver.wait(0, 0, soon()));
+        pair.to_prefill->finish(receiver);
+        EXPECT_THROW((void)pair.to_decode->finish(sender, soon()), Cancelled);
     }
     EXPECT_EQ(pair.decode.arena_free_bytes(), pair.decode.arena_bytes());
     EXPECT_EQ(pair.prefill.arena_free_bytes(), pair.prefill.arena_bytes());
