@@ -66,11 +66,12 @@ bool elements_adjacent(const codec::Run<Byte>& run, std::size_t size) noexcept {
 template <class Use>
 void for_each_sink(const PlaneLayout& layout, Use&& use) {
     const TensorSpec& spec = layout.spec();
+    const std::size_t bytes = std::size_t{kPlaneCount - spec.anchor_bits} * (spec.head_dim / 8);
     std::size_t at = layout.sinks().offset;
     for (std::uint32_t head = 0; head < spec.heads; ++head) {
         for (std::uint32_t token = 0; token < layout.sink_tokens(); ++token) {
             use(head, token, std::size_t{head} * spec.tokens + token, at);
-            at += (kPlaneCount - spec.anchor_bits) * (spec.head_dim / 8);
+            at += bytes;
         }
     }
 }

@@ -7,7 +7,6 @@
 
 namespace lynx {
 
-using fabric::check;
 using fabric::open_handle;
 
 Fabric::Fabric(const FabricOptions& options) : impl_(std::make_shared<Impl>(options)) {}

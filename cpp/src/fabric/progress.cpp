@@ -164,10 +164,11 @@ void Endpoint::Impl::fail(Operation& operation, const std::exception_ptr& error,
 }
 
 void Endpoint::Impl::break_down(const std::string& reason) {
-    broken = text("fabric provider '", owner->name, "': the endpoint no longer works: ", reason,
-                  "; close it and open another one");
+    const std::string& told =
+        broken.emplace(text("fabric provider '", owner->name, "': the endpoint no longer works: ", reason,
+                            "; close it and open another one"));
     for (Operation* operation : operations.writes())
-        fail(*operation, std::make_exception_ptr(FabricError(*broken)), false);
+        fail(*operation, std::make_exception_ptr(FabricError(told)), false);
 }
 
 bool Endpoint::Impl::post_all(Clock::time_point now, Clock::time_point& retry_at) {

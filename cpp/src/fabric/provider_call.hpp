@@ -6,13 +6,14 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 
 #include "lynx/deadline.hpp"
 
 namespace lynx::fabric {
 
 /// Thrown in the thread that came back after all, but too late: its endpoint is no longer anybody's.
-struct Abandoned {};
+struct Abandoned : std::exception {};
 
 class ProviderCalls {
    public:

@@ -104,11 +104,11 @@ void Peer::Impl::attach(std::uint64_t request_id, std::weak_ptr<PlaneSender::Sta
     request.granted = true;
 }
 
-void Peer::Impl::attach(std::uint64_t request_id, std::weak_ptr<PlaneReceiver::State> receiver) {
+void Peer::Impl::attach(std::uint64_t request_id, const std::weak_ptr<PlaneReceiver::State>& receiver) {
     const std::lock_guard lock(mutex);
     throw_if_lost();
     std::erase_if(incoming, [](const auto& entry) { return entry.second.expired(); });
-    if (outgoing.contains(request_id) || !incoming.try_emplace(request_id, std::move(receiver)).second)
+    if (outgoing.contains(request_id) || !incoming.try_emplace(request_id, receiver).second)
         throw ProtocolError(text("request ", request_id, " was offered; a transfer of that number is under way"));
 }
 

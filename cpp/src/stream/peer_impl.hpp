@@ -37,7 +37,7 @@ struct Peer::Impl {
     /// The granted offer's sender. Throws Cancelled if the receiver has given up since it granted.
     void attach(std::uint64_t request_id, std::weak_ptr<PlaneSender::State> sender);
     /// Throws ProtocolError if the number is in use.
-    void attach(std::uint64_t request_id, std::weak_ptr<PlaneReceiver::State> receiver);
+    void attach(std::uint64_t request_id, const std::weak_ptr<PlaneReceiver::State>& receiver);
 
     struct Outgoing {
         std::weak_ptr<PlaneSender::State> sender;  // none before the grant

@@ -21,7 +21,9 @@ Deadline soon() {
     return Deadline::after(10s);
 }
 
-const NodeOptions kSmall{.fabric = {}, .arena_bytes = 1u << 20, .endpoint = {}};
+NodeOptions small() {
+    return {.fabric = {}, .arena_bytes = 1u << 20, .endpoint = {}};
+}
 
 void send(ControlChannel& channel, MessageType type, ConstByteSpan payload) {
     channel.send(static_cast<std::uint8_t>(type), payload, soon());
@@ -50,25 +52,25 @@ std::string error_of(const std::function<void()>& call) {
 }
 
 TEST(Peer, OfAnotherProviderIsRefusedNamingBoth) {
-    Node node(kSmall);
+    Node node(small());
     const std::string error = error_of([&] { Stranger(node, {"carrier-pigeon", node.address()}); });
     EXPECT_NE(error.find("carrier-pigeon"), std::string::npos) << error;
     EXPECT_NE(error.find(node.provider()), std::string::npos) << error;
 }
 
 TEST(Peer, WithAnAddressThatIsNoneIsRefused) {
-    Node node(kSmall);
+    Node node(small());
     EXPECT_NE(error_of([&] { Stranger(node, {node.provider(), std::vector<std::byte>(3)}); }), "no error");
 }
 
 TEST(Peer, ThatSpeaksFirstOfSomethingElseIsDroppedAndTheListenerGoesOn) {
-    Node node(kSmall);
+    Node node(small());
     Listener listener(node, "127.0.0.1", 0);
     auto channel = ControlChannel::connect("127.0.0.1", listener.port(), soon());
     send(channel, MessageType::kDone, {});
     EXPECT_THROW((void)listener.accept(soon()), ProtocolError);
 
-    Node other(kSmall);
+    Node other(small());
     std::optional<Peer> connected;
     std::thread connecting([&] { connected.emplace(Peer::connect(other, "127.0.0.1", listener.port(), soon())); });
     EXPECT_TRUE(listener.accept(soon()).has_value());
@@ -76,7 +78,7 @@ TEST(Peer, ThatSpeaksFirstOfSomethingElseIsDroppedAndTheListenerGoesOn) {
 }
 
 TEST(Peer, OfferingAManifestOfAnotherVersionHearsWhy) {
-    Node node(kSmall);
+    Node node(small());
     Stranger stranger(node, {node.provider(), node.address()});
     flatbuffers::FlatBufferBuilder b;
     std::vector<flatbuffers::Offset<wire::Tensor>> none;
@@ -93,7 +95,7 @@ TEST(Peer, OfferingAManifestOfAnotherVersionHearsWhy) {
 }
 
 TEST(Peer, OfferingNonsenseIsDropped) {
-    Node node(kSmall);
+    Node node(small());
     Stranger stranger(node, {node.provider(), node.address()});
     send(*stranger.channel, MessageType::kOffer, std::vector<std::byte>(100, std::byte{0xAB}));
     EXPECT_THROW((void)stranger.peer->accept_offer(soon()), ProtocolError);
@@ -102,7 +104,7 @@ TEST(Peer, OfferingNonsenseIsDropped) {
 }
 
 TEST(Peer, ClaimingMoreThanThereIsMemoryForIsRefusedBeforeAnyIsTaken) {
-    Node node(kSmall);
+    Node node(small());
     Stranger stranger(node, {node.provider(), node.address()});
     Manifest huge = TestCache(1, 1, 8, 64).manifest(5);
     for (auto& t : huge.tensors) t.spec.heads = 1000, t.spec.tokens = 1'000'000, t.spec.head_dim = 1024;
@@ -112,14 +114,14 @@ TEST(Peer, ClaimingMoreThanThereIsMemoryForIsRefusedBeforeAnyIsTaken) {
 }
 
 TEST(Peer, SendingAnUnknownMessageIsDropped) {
-    Node node(kSmall);
+    Node node(small());
     Stranger stranger(node, {node.provider(), node.address()});
     stranger.channel->send(99, {}, soon());
     EXPECT_THROW((void)stranger.peer->receive_message(soon()), ProtocolError);
 }
 
 TEST(Peer, FloodingWithMessagesThatNobodyReadsIsDropped) {
-    Node node(kSmall);
+    Node node(small());
     Stranger stranger(node, {node.provider(), node.address()});
     try {
         for (int i = 0; i < 5000; ++i) send(*stranger.channel, MessageType::kUser, std::vector<std::byte>(16));
@@ -130,7 +132,7 @@ TEST(Peer, FloodingWithMessagesThatNobodyReadsIsDropped) {
 }
 
 TEST(Peer, CancellingARequestThatIsNotThereIsAnsweredSoThatNobodyWaits) {
-    Node node(kSmall);
+    Node node(small());
     Stranger stranger(node, {node.provider(), node.address()});
     send(*stranger.channel, MessageType::kCancel, Notice{404, "", 0}.serialize());
     const auto answer = stranger.channel->receive(soon());
@@ -140,13 +142,13 @@ TEST(Peer, CancellingARequestThatIsNotThereIsAnsweredSoThatNobodyWaits) {
 }
 
 TEST(Peer, ThatNeverGrantsRunsIntoTheDeadline) {
-    Node node(kSmall);
+    Node node(small());
     Stranger stranger(node, {node.provider(), node.address()});
     EXPECT_THROW((void)stranger.peer->offer(TestCache(1, 1, 8, 64).manifest(5), Deadline::after(50ms)), Timeout);
 }
 
 TEST(Peer, ThatIsNotThereIsAConnectionFailedNamingTheAddress) {
-    Node node(kSmall);
+    Node node(small());
     std::uint16_t free_port = 0;
     {
         free_port = Listener(node, "127.0.0.1", 0).port();
