@@ -3,8 +3,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <thread>
-
 #include "bindings.hpp"
 #include "lynx/error.hpp"
 
@@ -14,22 +12,16 @@ namespace {
 
 constexpr double kDefaultTimeout = 10;
 
-// connect() cannot be resumed, so Ctrl-C is looked at between attempts at a port that refuses.
+void raise_if_interrupted() {
+    const nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 Peer connect(const Node& node, const std::string& host, std::uint16_t port, double timeout_s, bool wait_for_listener) {
     const Deadline deadline = deadline_in(timeout_s);
-    for (;;) {
-        try {
-            const nb::gil_scoped_release release;
-            return Peer::connect(node, host, port, deadline);
-        } catch (const ConnectionFailed&) {
-            if (!wait_for_listener || deadline.passed()) throw;
-        }
-        {
-            const nb::gil_scoped_release release;
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        }
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
+    const nb::gil_scoped_release release;
+    return Peer::connect(node, host, port, deadline,
+                         {.retry_refused = wait_for_listener, .poll = raise_if_interrupted});
 }
 
 }  // namespace
@@ -81,7 +73,12 @@ void bind_peer(nb::module_& m) {
             },
             nb::arg("receiver"), nb::arg("reason"), nb::arg("timeout_s") = 2.0)
         .def(
-            "send_message", [](Peer& peer, const nb::bytes& message) { peer.send_message(span_of(message)); },
+            "send_message",
+            [](Peer& peer, const nb::bytes& message) {
+                const ConstByteSpan bytes = span_of(message);
+                const nb::gil_scoped_release release;
+                peer.send_message(bytes);
+            },
             nb::arg("message"), "The embedder's own messages, up to 1 MiB each.")
         .def(
             "receive_message",
@@ -91,6 +88,11 @@ void bind_peer(nb::module_& m) {
                 return to_bytes(*message);
             },
             nb::arg("timeout_s") = kDefaultTimeout)
+        .def(
+            "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Peer"))
+        .def(
+            "__exit__", [](Peer& peer, const nb::args&) { peer.close(); },
+            nb::sig("def __exit__(self, *args: object) -> None"), "Closes the connection.")
         .def("close", &Peer::close, nb::call_guard<nb::gil_scoped_release>(),
              "Ends the connection: transfers that are not finished fail on both sides.")
         .def_prop_ro("name", &Peer::name)

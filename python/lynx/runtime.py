@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lynx._core import Coding, PlaneReceiver, Revision, Session, TensorRole, Timeout
+from lynx._core import Coding, Manifest, PlaneReceiver, ProtocolError, Revision, Session, TensorRole, Timeout
 from lynx.policies.base import Action, Policy, PolicyError, Tier
 
 if TYPE_CHECKING:
@@ -85,15 +85,19 @@ def decode(
     The reference tier, whose output the committed tokens are, is everything that the manifest announces: all 8 planes,
     or the raw cache. A manifest with anchors alone has no reference tier, and the request ends unverified.
 
-    Raises what ended the transfer (`PeerLost`, `Cancelled`, ...), `Timeout` once `timeout_s` have passed,
-    and `PolicyError`. Committed events that were yielded before stay true.
+    Raises `ProtocolError` if the manifest does not fit the engine, what ended the transfer (`PeerLost`, `Cancelled`,
+    ...), `Timeout` once `timeout_s` have passed, and `PolicyError`. Events that were yielded before stay true.
     """
     manifest = receiver.manifest
     deadline = time.monotonic() + timeout_s
+    check_manifest(manifest, engine)
     session = Session(manifest.first_token, max_tokens, list(end_tokens))
     cache = _Cache(receiver, engine)
+    waits_for: int = getattr(policy, "waits_for", Tier.ANCHOR)
+    if waits_for > Tier.ANCHOR and not cache.has_reference:
+        raise PolicyError(f"{policy!r} waits for the residual; the manifest announces anchors alone")
+    waits_for = min(waits_for, cache.last_part)
     engine.start(manifest.context_tokens, max_tokens + 1)
-    waits_for = min(getattr(policy, "waits_for", Tier.ANCHOR), cache.last_part)
     yield Started(manifest.first_token)
 
     seen = None
@@ -135,6 +139,26 @@ def decode(
     verified = cache.has_reference
     tokens = session.committed if verified else session.drafted
     yield Done(tuple(tokens), verified, tally.drafted, tally.accepted, tally.rollbacks)
+
+
+def check_manifest(manifest: Manifest, engine: Engine) -> None:
+    """Does what a stranger announces fit the model, tensor for tensor? Raises `ProtocolError`."""
+    if manifest.first_token < 0:
+        raise ProtocolError("the manifest brings no first token; decoding goes on from the one that prefill sampled")
+    roles = (TensorRole.KEY, TensorRole.VALUE)
+    theirs = {(tensor.layer, tensor.role): tensor.spec for tensor in manifest.tensors}
+    ours = {(index, role): shape for index, shape in enumerate(engine.layers) for role in roles}
+    if theirs.keys() != ours.keys():
+        raise ProtocolError(
+            f"the manifest has {len(theirs)} tensors, not K and V of the model's {len(engine.layers)} layers"
+        )
+    for (layer, _), spec in theirs.items():
+        kv_heads, head_dim = engine.layers[layer]
+        got, wanted = (spec.heads, spec.tokens, spec.head_dim), (kv_heads, manifest.context_tokens, head_dim)
+        if got != wanted:
+            raise ProtocolError(
+                f"layer {layer} of the manifest is {got} (heads, tokens, head_dim), the model's {wanted}"
+            )
 
 
 def _verify(session: Session, engine: Engine, cache: _Cache) -> Iterator[Event]:

@@ -162,6 +162,24 @@ def test_a_policy_that_misbehaves_ends_its_request_alone(
     assert done(run(pair, engine, CacheCoding(), AnchorFirst(), rate=0)).verified, "the next request works"
 
 
+def test_a_manifest_that_does_not_fit_the_model_is_refused(pair: Pair, engine: TransformersEngine) -> None:
+    layers = engine.prefill(PROMPT).layers
+    narrow = [(keys[:1], values[:1]) for keys, values in layers]
+    for wrong, told in ((layers * 2, "4 tensors|8 tensors"), (layers[:1], "2 tensors"), (narrow, r"\(1, 120, 32\)")):
+        manifest = make_manifest(wrong, CacheCoding(), request_id=1, model="tiny", first_token=1)
+        receiver = lynx.PlaneReceiver(pair.decode, manifest)
+        with pytest.raises(lynx.ProtocolError, match=told):
+            next(decode(receiver, engine, AnchorFirst(), max_tokens=4))
+    without_token = make_manifest(layers, CacheCoding(), request_id=1, model="tiny", first_token=-1)
+    with pytest.raises(lynx.ProtocolError, match="first token"):
+        next(decode(lynx.PlaneReceiver(pair.decode, without_token), engine, AnchorFirst(), max_tokens=4))
+
+
+def test_a_policy_that_waits_for_a_tier_that_is_not_sent_is_refused(pair: Pair, engine: TransformersEngine) -> None:
+    with pytest.raises(PolicyError, match="anchors alone"):
+        run(pair, engine, CacheCoding(parts=1), Blocking(), rate=0)
+
+
 def test_a_transfer_that_does_not_come_runs_into_its_deadline(pair: Pair, engine: TransformersEngine) -> None:
     prefilled = engine.prefill(PROMPT)
     manifest = make_manifest(prefilled.layers, CacheCoding(), request_id=1, model="tiny", first_token=1)

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,13 +26,20 @@ inline constexpr std::uint8_t kControlVersion = 1;
 /// No larger payload is sent, accepted or allocated for.
 inline constexpr std::size_t kMaxControlPayload = 16u << 20;
 
+struct ConnectOptions {
+    /// Try a port that refuses again until the deadline: the other side may not be up yet.
+    bool retry_refused = false;
+    /// Called about every 50 ms while waiting, on the caller's thread; what it throws ends the wait.
+    std::function<void()> poll;
+};
+
 /// One end of a connection. send() and receive() may run on two threads at once; two sends are serialized.
 class LYNX_API ControlChannel {
    public:
     /// Connects over TCP. `host` is a name or an address. Throws ConnectionFailed (refused, unreachable, unknown host),
-    /// retrying a refused port until the deadline only if `retry_refused`.
+    /// or whatever options.poll throws.
     [[nodiscard]] static ControlChannel connect(const std::string& host, std::uint16_t port, Deadline deadline,
-                                                bool retry_refused = false);
+                                                const ConnectOptions& options = {});
     ControlChannel(ControlChannel&&) noexcept;
     ControlChannel& operator=(ControlChannel&&) noexcept;
     ~ControlChannel();
@@ -40,7 +48,7 @@ class LYNX_API ControlChannel {
     void send(std::uint8_t type, ConstByteSpan payload, Deadline deadline);
     /// The next message, or nothing if the deadline passes before its first byte came. Throws PeerLost at the
     /// end of the connection, ProtocolError for a bad frame (naming both versions if they differ), Timeout if
-    /// the rest of a begun message does not come by the deadline plus one second.
+    /// the rest of a begun message does not come by the deadline plus five seconds.
     [[nodiscard]] std::optional<ControlMessage> receive(Deadline deadline);
     /// Wakes every waiting call on either end; they throw PeerLost. Callable from any thread, more than once.
     void shutdown() noexcept;

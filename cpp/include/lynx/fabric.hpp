@@ -101,6 +101,9 @@ class EndpointHandler {
     [[nodiscard]] virtual const Write* next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept = 0;
     /// The write last returned by next_write is with the provider.
     virtual void on_posted() noexcept = 0;
+    /// The provider would not take that write yet; next_write has to return it again, some time. True if next_write has
+    /// something for other peers meanwhile, so that one that takes nothing does not hold up the rest.
+    [[nodiscard]] virtual bool on_refused() noexcept { return false; }
     /// The source of that write may be reused. (It has left; whether the peer has it, the peer says.)
     virtual void on_written(std::uint64_t cookie) noexcept = 0;
     /// That write failed; it was posted, or it was the one last returned by next_write and could not be.

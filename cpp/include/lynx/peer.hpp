@@ -24,7 +24,7 @@ class LYNX_API Peer {
     /// Connects to a Listener. Throws ConnectionFailed, Timeout, ProtocolError (another version or another provider,
     /// naming both).
     [[nodiscard]] static Peer connect(const Node& node, const std::string& host, std::uint16_t port, Deadline deadline,
-                                      bool retry_refused = false);
+                                      const ConnectOptions& options = {});
     Peer(Peer&&) noexcept;
     Peer& operator=(Peer&&) noexcept;
     ~Peer();  ///< closes the connection; transfers that are not finished fail on both sides
@@ -49,7 +49,7 @@ class LYNX_API Peer {
     bool cancel(PlaneSender& sender, const std::string& reason, Deadline deadline) noexcept;
     bool cancel(PlaneReceiver& receiver, const std::string& reason, Deadline deadline) noexcept;
 
-    /// The embedder's own messages, in order, up to 1 MiB each; Lynx does not look into them.
+    /// The embedder's own messages, in order, up to 1 MiB each; Lynx does not look into them. Up to 64 MiB may wait.
     void send_message(ConstByteSpan message);
     /// The next one, or nothing at the deadline. Throws PeerLost once the connection has ended.
     [[nodiscard]] std::optional<std::vector<std::byte>> receive_message(Deadline deadline);
@@ -76,8 +76,9 @@ class LYNX_API Listener {
     /// Port 0 takes a free one. Throws ConnectionFailed.
     Listener(const Node& node, const std::string& host, std::uint16_t port);
     [[nodiscard]] std::uint16_t port() const noexcept { return control_.port(); }
-    /// The next peer, or nothing at the deadline. A stranger that does not speak the protocol is dropped, and thrown
-    /// here as ProtocolError; the listener stays usable.
+    /// The next peer, or nothing if none has connected by the deadline. One that has gets up to 5 s more to say hello,
+    /// and others wait behind it. A stranger that does not speak the protocol is dropped, and thrown here as
+    /// ProtocolError; the listener stays usable.
     [[nodiscard]] std::optional<Peer> accept(Deadline deadline);
 
    private:

@@ -15,7 +15,7 @@ namespace lynx {
 
 class LYNX_API SlotLayout {
    public:
-    /// The manifest has been validated.
+    /// Validates the manifest: throws InvalidArgument as Manifest::validate does.
     explicit SlotLayout(const Manifest& manifest);
 
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

@@ -22,7 +22,8 @@ using fabric::wait_for;
 namespace {
 
 /// A begun frame is let finish for this long beyond the deadline: half a frame would end the connection.
-constexpr Clock::duration kFrameGrace = std::chrono::seconds(1);
+constexpr Clock::duration kFrameGrace = std::chrono::seconds(5);
+constexpr Clock::duration kPollSlice = std::chrono::milliseconds(50);
 constexpr Clock::duration kRefusedRetry = std::chrono::milliseconds(20);
 /// Memory for a payload grows as its bytes come: a claim alone costs a peer nothing and us no more than this.
 constexpr std::size_t kPayloadStep = 1u << 20;
@@ -41,7 +42,7 @@ bool is_connected_to_itself(const Socket& socket) {
 }
 
 /// One try at one address. Sets `error` to 0 or an errno.
-Socket try_connect(const addrinfo& address, Deadline deadline, int& error) {
+Socket try_connect(const addrinfo& address, Deadline deadline, const ConnectOptions& options, int& error) {
     Socket socket(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
     error = 0;
     if (!socket ||
@@ -49,9 +50,12 @@ Socket try_connect(const addrinfo& address, Deadline deadline, int& error) {
         error = errno;
         return {};
     }
-    if (!wait_for(socket, POLLOUT, deadline)) {
-        error = ETIMEDOUT;
-        return {};
+    while (!wait_for(socket, POLLOUT, Deadline(std::min(deadline.at(), Clock::now() + kPollSlice)))) {
+        if (deadline.passed()) {
+            error = ETIMEDOUT;
+            return {};
+        }
+        if (options.poll) options.poll();
     }
     socklen_t bytes = sizeof(error);
     if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
@@ -110,19 +114,20 @@ void ControlChannel::Impl::read_all(ByteSpan to, Deadline deadline) {
 }
 
 ControlChannel ControlChannel::connect(const std::string& host, std::uint16_t port, Deadline deadline,
-                                       bool retry_refused) {
+                                       const ConnectOptions& options) {
     const auto addresses = fabric::resolve("cannot connect to", host, port, false);
     while (true) {
         int error = 0;
         for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-            Socket socket = try_connect(*address, deadline, error);
+            Socket socket = try_connect(*address, deadline, options, error);
             if (socket) return ControlChannel(std::make_unique<Impl>(std::move(socket)));
         }
-        const bool again = retry_refused && error == ECONNREFUSED && !deadline.passed();
+        const bool again = options.retry_refused && error == ECONNREFUSED && !deadline.passed();
         if (!again) {
             throw ConnectionFailed(text("cannot connect to ", fabric::endpoint_text(host, port), ": ",
                                         system_reason(error), "; ", advice_for(error)));
         }
+        if (options.poll) options.poll();
         std::this_thread::sleep_for(std::min(kRefusedRetry, deadline.left()));
     }
 }

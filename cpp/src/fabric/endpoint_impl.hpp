@@ -60,10 +60,10 @@ struct Endpoint::Impl {
 
     std::size_t in_flight = 0;
     std::uint64_t arrivals = 0;
-    bool spends_receives = false;                    ///< FI_RX_CQ_DATA was granted: an arrival takes a receive
-    std::size_t receives_missing = 0;                ///< of those, how many are to be posted
-    std::optional<Clock::time_point> blocked_since;  ///< the first "try again" with nothing completed since
-    std::optional<std::string> broken;               ///< why nothing works any more
+    bool spends_receives = false;       ///< FI_RX_CQ_DATA was granted: an arrival takes a receive
+    std::size_t receives_missing = 0;   ///< of those, how many are to be posted
+    bool refused = false;               ///< in this round the provider would not take some write
+    std::optional<std::string> broken;  ///< why nothing works any more
 
     std::jthread thread;  // last: stops before anything else goes
 };

@@ -23,6 +23,9 @@ class PeerTable {
         /// that the provider will not take is then failed at once, so that a dead peer does not hold up the
         /// living for one deadline a write.
         bool stuck = false;
+        /// The write that the provider would not take, by its cookie, and since when with nothing completed since.
+        std::uint64_t blocked_cookie = 0;
+        Clock::time_point blocked_since{};
     };
 
     PeerId add(fi_addr_t address) {
@@ -47,15 +50,30 @@ class PeerTable {
         return it != peers_.end() ? it->second : Peer{.removed = true};
     }
 
+    /// The write `cookie` to this peer was not taken; since when.
+    Clock::time_point blocked(PeerId id, std::uint64_t cookie, Clock::time_point now) {
+        const std::scoped_lock lock(mutex_);
+        const auto it = peers_.find(id);
+        if (it == peers_.end()) return now;
+        Peer& peer = it->second;
+        if (peer.blocked_since == Clock::time_point{} || peer.blocked_cookie != cookie) peer.blocked_since = now;
+        peer.blocked_cookie = cookie;
+        return peer.blocked_since;
+    }
+
     void posted(PeerId id) {
         const std::scoped_lock lock(mutex_);
-        if (const auto it = peers_.find(id); it != peers_.end()) ++it->second.outstanding;
+        if (const auto it = peers_.find(id); it != peers_.end()) {
+            ++it->second.outstanding;
+            it->second.blocked_since = {};
+        }
     }
 
     void completed(PeerId id, bool ok, bool gone) {
         const std::scoped_lock lock(mutex_);
         if (const auto it = peers_.find(id); it != peers_.end()) {
             --it->second.outstanding;
+            it->second.blocked_since = {};
             if (ok) it->second.stuck = false;
             if (gone) it->second.stuck = true;
         }

@@ -68,7 +68,7 @@ void Endpoint::Impl::drive(const std::stop_token& asked_to_stop) {
         if (reaped || sent) {
             idle.progressed(now);
         } else {
-            idle.wait(now, retry_at, in_flight > 0 || blocked_since.has_value());
+            idle.wait(now, retry_at, in_flight > 0 || refused);
         }
     }
     settle();
@@ -150,7 +150,6 @@ void Endpoint::Impl::finish(Operation& operation) {
     peers.completed(operation.peer, true, false);
     operations.give_back(operation);
     --in_flight;
-    blocked_since.reset();
     handler.on_written(cookie);
 }
 
@@ -159,7 +158,6 @@ void Endpoint::Impl::fail(Operation& operation, const std::exception_ptr& error,
     peers.completed(operation.peer, false, peer_gone);
     operations.give_back(operation);
     --in_flight;
-    blocked_since.reset();
     handler.on_write_failed(cookie, error);
 }
 
@@ -172,20 +170,25 @@ void Endpoint::Impl::break_down(const std::string& reason) {
 }
 
 bool Endpoint::Impl::post_all(Clock::time_point now, Clock::time_point& retry_at) {
+    refused = false;
+    bool any = false;
     for (int i = 0; i < kPostsAtOnce; ++i) {
         retry_at = Clock::time_point::max();
         const Write* write = handler.next_write(now, retry_at);
-        if (write == nullptr) {
-            blocked_since.reset();
-            return i > 0;
-        }
+        if (write == nullptr) break;
         switch (post(*write, now)) {
-            case PostResult::kPosted: handler.on_posted(); break;
-            case PostResult::kFailed: break;
-            case PostResult::kAgain: return i > 0;
+            case PostResult::kPosted:
+                handler.on_posted();
+                any = true;
+                break;
+            case PostResult::kFailed: any = true; break;
+            case PostResult::kAgain:
+                refused = true;
+                if (!handler.on_refused()) return any;
+                break;
         }
     }
-    return true;
+    return any;
 }
 
 std::string Endpoint::Impl::refusal(const Write& write, const fabric::PeerTable::Peer& peer) const {
@@ -232,7 +235,6 @@ Endpoint::Impl::PostResult Endpoint::Impl::post(const Write& write, Clock::time_
     if (result == 0) {
         peers.posted(write.peer);
         ++in_flight;
-        blocked_since.reset();
         return PostResult::kPosted;
     }
     operations.give_back(operation);
@@ -248,10 +250,8 @@ Endpoint::Impl::PostResult Endpoint::Impl::post(const Write& write, Clock::time_
 /// a peer that has died, hence the deadline.
 Endpoint::Impl::PostResult Endpoint::Impl::blocked(const Write& write, const fabric::PeerTable::Peer& peer,
                                                    Clock::time_point now) {
-    if (!blocked_since) blocked_since = now;
-    const bool in_time = now - *blocked_since < options.post_deadline;
+    const bool in_time = now - peers.blocked(write.peer, write.cookie, now) < options.post_deadline;
     if (in_time && !peer.stuck) return PostResult::kAgain;
-    blocked_since.reset();
     peers.set_stuck(write.peer);
     const std::string what = describe(write.peer, write.tag, write.source.size());
     const double seconds = std::chrono::duration<double>(options.post_deadline).count();

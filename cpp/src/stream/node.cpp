@@ -51,6 +51,10 @@ const Write* Node::Impl::next_write(Clock::time_point now, Clock::time_point& re
     return queue->next_write(now, retry_at);
 }
 
+bool Node::Impl::on_refused() noexcept {
+    return queue->on_refused();
+}
+
 void Node::Impl::on_posted() noexcept {
     queue->on_posted();
 }

@@ -39,6 +39,7 @@ struct Node::Impl final : EndpointHandler {
     void on_arrival(std::uint32_t tag) noexcept override;
     [[nodiscard]] const Write* next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept override;
     void on_posted() noexcept override;
+    [[nodiscard]] bool on_refused() noexcept override;
     void on_written(std::uint64_t cookie) noexcept override;
     void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept override;
 

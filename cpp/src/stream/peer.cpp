@@ -1,5 +1,7 @@
 #include "lynx/peer.hpp"
 
+#include <algorithm>
+
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 #include "stream/peer_impl.hpp"
@@ -10,6 +12,7 @@ namespace {
 
 constexpr auto kHelloDeadline = std::chrono::seconds(5);
 constexpr auto kStopDeadline = std::chrono::seconds(2);
+constexpr auto kPollSlice = std::chrono::milliseconds(20);
 
 // Registers a waiter for the answer to one request, for as long as it lives.
 class ReplySlot {
@@ -54,8 +57,9 @@ Peer& Peer::operator=(Peer&&) noexcept = default;
 Peer::~Peer() = default;
 
 Peer Peer::connect(const Node& node, const std::string& host, std::uint16_t port, Deadline deadline,
-                   bool retry_refused) {
-    return Peer(std::make_unique<Impl>(node, ControlChannel::connect(host, port, deadline, retry_refused), deadline));
+                   const ConnectOptions& options) {
+    return Peer(
+        std::make_unique<Impl>(node, ControlChannel::connect(host, port, deadline, options), deadline, options));
 }
 
 PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOptions& options) {
@@ -105,12 +109,14 @@ std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const Receive
         bytes = std::move(impl_->offers.front());
         impl_->offers.pop_front();
     }
+    std::optional<PlaneReceiver> receiver;
     try {
-        PlaneReceiver receiver(impl_->node, Manifest::parse(bytes), options);
-        impl_->attach(receiver.manifest().request_id, receiver.state());
-        impl_->send(MessageType::kGrant, receiver.grant().serialize());
+        receiver.emplace(impl_->node, Manifest::parse(bytes), options);
+        impl_->attach(receiver->manifest().request_id, receiver->state());
+        impl_->send(MessageType::kGrant, receiver->grant().serialize());
         return receiver;
     } catch (const Error& e) {
+        if (receiver) (void)receiver->settle(0, deadline);  // nobody has been told of the slot
         if (const auto id = offered_request(bytes))
             impl_->send(MessageType::kRefuse, Notice{*id, e.what(), 0}.serialize());
         else
@@ -121,20 +127,26 @@ std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const Receive
 
 bool Peer::finish(PlaneSender& sender, Deadline deadline) {
     const std::uint64_t id = sender.manifest().request_id;
-    {
-        std::unique_lock lock(impl_->mutex);
+    std::unique_lock lock(impl_->mutex);
+    for (;;) {
         const auto it = impl_->outgoing.find(id);
-        if (it == impl_->outgoing.end()) throw InvalidArgument(text("request ", id, " is not under way with ", name()));
-        impl_->changed.wait_until(lock, deadline.at(),
-                                  [&] { return it->second.done || impl_->lost != nullptr || sender.failed(); });
+        if (it == impl_->outgoing.end()) {
+            if (sender.failed()) break;
+            throw InvalidArgument(text("request ", id, " is not under way with ", name()));
+        }
         // The receiver has it all, then, whether or not this side's provider has said so of the last writes.
         if (it->second.done) {
             impl_->outgoing.erase(it);
             return true;
         }
         impl_->throw_if_lost();
+        if (sender.failed()) break;
+        if (deadline.passed()) return false;
+        // A sender that fails wakes its own waiters and not the peer's: looked at now and then.
+        impl_->changed.wait_until(lock, std::min(deadline.at(), Clock::now() + kPollSlice));
     }
-    if (sender.failed()) (void)sender.wait_written(deadline);  // throws why
+    lock.unlock();
+    (void)sender.wait_written(deadline);  // throws why
     return false;
 }
 
@@ -145,7 +157,11 @@ void Peer::finish(PlaneReceiver& receiver) {
         return;
     }
     const std::uint64_t id = receiver.manifest().request_id;
-    impl_->send(MessageType::kDone, Notice{id, {}, 0}.serialize());
+    try {
+        impl_->send(MessageType::kDone, Notice{id, {}, 0}.serialize());
+    } catch (const PeerLost&) {
+        // All of it is here: that nobody is left to be told takes nothing away.
+    }
     const std::lock_guard lock(impl_->mutex);
     impl_->incoming.erase(id);
 }

@@ -15,12 +15,19 @@ using std::chrono::seconds;
 constexpr auto kSendDeadline = seconds(5);   // a control message is small: a peer that takes none is stuck
 constexpr auto kDrainDeadline = seconds(2);  // for writes that are with the provider when a cancel comes
 constexpr auto kReadSlice = milliseconds(200);
-constexpr std::size_t kMaxQueued = 1024;  // unread offers or messages; a peer that floods is dropped
+constexpr auto kHelloSlice = milliseconds(50);
+// What a peer may send that nobody has read yet; one that floods is dropped.
+constexpr std::size_t kMaxQueued = 1024;
+constexpr std::size_t kMaxQueuedBytes = 64u << 20;
 
-Hello exchange_hello(ControlChannel& channel, const Node& node, Deadline deadline) {
+Hello exchange_hello(ControlChannel& channel, const Node& node, Deadline deadline, const ConnectOptions& options) {
     channel.send(static_cast<std::uint8_t>(MessageType::kHello), Hello{node.provider(), node.address()}.serialize(),
                  deadline);
-    const auto answer = channel.receive(deadline);
+    std::optional<ControlMessage> answer;
+    while (!answer && !deadline.passed()) {
+        answer = channel.receive(Deadline(std::min(deadline.at(), Clock::now() + kHelloSlice)));
+        if (options.poll) options.poll();
+    }
     if (!answer)
         throw Timeout(
             text("the peer at ", channel.peer_name(), " accepted the connection but did not say hello in time"));
@@ -36,9 +43,9 @@ Hello exchange_hello(ControlChannel& channel, const Node& node, Deadline deadlin
 
 }  // namespace
 
-Peer::Impl::Impl(const Node& node_, ControlChannel channel_, Deadline deadline)
+Peer::Impl::Impl(const Node& node_, ControlChannel channel_, Deadline deadline, const ConnectOptions& options)
     : node(node_), channel(std::move(channel_)) {
-    const Hello hello = exchange_hello(channel, node, deadline);
+    const Hello hello = exchange_hello(channel, node, deadline, options);
     fabric_peer = node.impl()->endpoint.add_peer(hello.address);
     reader_ = std::jthread([this](const std::stop_token& stop) { read(stop); });
 }
@@ -123,17 +130,9 @@ void Peer::Impl::read(const std::stop_token& stop) {
 }
 
 void Peer::Impl::dispatch(ControlMessage message) {
-    const auto queue = [&](std::deque<std::vector<std::byte>>& to) {
-        const std::lock_guard lock(mutex);
-        if (to.size() >= kMaxQueued)
-            throw ProtocolError(
-                text("the peer at ", channel.peer_name(), " sent ", kMaxQueued, " messages that nobody read"));
-        to.push_back(std::move(message.payload));
-        changed.notify_all();
-    };
     switch (static_cast<MessageType>(message.type)) {
-        case MessageType::kOffer: return queue(offers);
-        case MessageType::kUser: return queue(messages);
+        case MessageType::kOffer: return enqueue(offers, std::move(message));
+        case MessageType::kUser: return enqueue(messages, std::move(message));
         case MessageType::kGrant: {
             const std::uint64_t id = Grant::parse(message.payload).request_id;
             return on_reply(id, std::move(message));
@@ -157,11 +156,31 @@ void Peer::Impl::dispatch(ControlMessage message) {
         text("the peer at ", channel.peer_name(), " sent an unexpected message of type ", int{message.type}));
 }
 
-void Peer::Impl::on_reply(std::uint64_t request_id, ControlMessage message) {
+void Peer::Impl::enqueue(std::deque<std::vector<std::byte>>& queue, ControlMessage message) {
     const std::lock_guard lock(mutex);
-    const auto it = replies.find(request_id);
-    if (it != replies.end()) it->second = std::move(message);  // else: its waiter has given up
+    std::size_t bytes = message.payload.size();
+    for (const auto& waiting : queue) bytes += waiting.size();
+    if (queue.size() >= kMaxQueued || bytes > kMaxQueuedBytes)
+        throw ProtocolError(text("the peer at ", channel.peer_name(), " sent more than ", kMaxQueued, " messages or ",
+                                 kMaxQueuedBytes, " bytes that nobody read"));
+    queue.push_back(std::move(message.payload));
     changed.notify_all();
+}
+
+void Peer::Impl::on_reply(std::uint64_t request_id, ControlMessage message) {
+    const bool granted = message.type == static_cast<std::uint8_t>(MessageType::kGrant);
+    {
+        const std::lock_guard lock(mutex);
+        const auto it = replies.find(request_id);
+        if (it != replies.end()) {
+            it->second = std::move(message);
+            changed.notify_all();
+            return;
+        }
+    }
+    // Its waiter has given up. Behind a grant a slot waits for what will not come.
+    if (granted)
+        send(MessageType::kCancel, Notice{request_id, "the offer was granted after its deadline", 0}.serialize());
 }
 
 void Peer::Impl::on_cancel(const Notice& notice) {

@@ -21,7 +21,7 @@ namespace lynx {
 
 struct Peer::Impl {
     /// Says hello both ways. Throws ProtocolError, Timeout, PeerLost.
-    Impl(const Node& node, ControlChannel channel, Deadline deadline);
+    Impl(const Node& node, ControlChannel channel, Deadline deadline, const ConnectOptions& options = {});
     ~Impl();
 
     void send(MessageType type, ConstByteSpan payload);
@@ -66,6 +66,7 @@ struct Peer::Impl {
     void dispatch(ControlMessage message);
     void on_cancel(const Notice& notice);
     void on_reply(std::uint64_t request_id, ControlMessage message);
+    void enqueue(std::deque<std::vector<std::byte>>& queue, ControlMessage message);
 
     std::jthread reader_;  // last: it uses all of the above
 };

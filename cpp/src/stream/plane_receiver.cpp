@@ -8,19 +8,10 @@
 
 namespace lynx {
 
-namespace {
-
-const Manifest& validated(const Manifest& manifest) {
-    manifest.validate();
-    return manifest;
-}
-
-}  // namespace
-
 PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options)
     : node(node_),
       manifest(std::move(manifest_)),
-      layout(validated(manifest)),
+      layout(manifest),
       bytes_per_second(options.bytes_per_second),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
       offset(node.arena.allocate(layout.bytes())),

@@ -17,11 +17,6 @@ std::uint64_t lower_rate(std::uint64_t a, std::uint64_t b) {
     return a == 0 || b == 0 ? a + b : std::min(a, b);
 }
 
-const Manifest& validated(const Manifest& manifest) {
-    manifest.validate();
-    return manifest;
-}
-
 }  // namespace
 
 PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, const Grant& grant_,
@@ -29,7 +24,7 @@ PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, c
     : node(node_),
       peer(peer_),
       manifest(std::move(manifest_)),
-      layout(validated(manifest)),
+      layout(manifest),
       grant(grant_),
       window_bytes(options.window_bytes),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
@@ -62,7 +57,7 @@ std::optional<unsigned> PlaneSender::State::candidate(Clock::time_point now, Clo
 std::optional<SendChunk> PlaneSender::State::take(unsigned part) {
     const std::lock_guard lock(mutex);
     auto& queue = pending.at(part);
-    if (queue.empty()) return std::nullopt;
+    if (error || stopped || queue.empty()) return std::nullopt;
     const SendChunk chunk = queue.front();
     queue.pop_front();
     bucket.take(chunk.extent.bytes);
@@ -74,6 +69,18 @@ std::optional<SendChunk> PlaneSender::State::take(unsigned part) {
 void PlaneSender::State::on_posted() {
     const std::lock_guard lock(mutex);
     chunks_posted += 1;
+}
+
+bool PlaneSender::State::has_ended() {
+    const std::lock_guard lock(mutex);
+    return error != nullptr || stopped;
+}
+
+void PlaneSender::State::drop(const SendChunk& chunk) {
+    const std::lock_guard lock(mutex);
+    chunks_in_flight -= 1;
+    bytes_in_flight -= chunk.extent.bytes;
+    changed.notify_all();
 }
 
 void PlaneSender::State::on_written(const SendChunk& chunk) {

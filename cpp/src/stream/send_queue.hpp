@@ -2,9 +2,10 @@
 // served, each within its own rate and window.
 #pragma once
 
-#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -20,10 +21,14 @@ class SendQueue {
     // The endpoint's side, on its progress thread.
     [[nodiscard]] const Write* next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept;
     void on_posted() noexcept;
+    [[nodiscard]] bool on_refused() noexcept;
     void on_written(std::uint64_t cookie) noexcept;
     void on_write_failed(std::uint64_t cookie, const std::exception_ptr& error) noexcept;
 
    private:
+    [[nodiscard]] const Write* next_refused() noexcept;
+    [[nodiscard]] const Write* next_chunk(Clock::time_point now, Clock::time_point& retry_at) noexcept;
+
     struct InFlight {
         std::shared_ptr<PlaneSender::State> state;
         SendChunk chunk;
@@ -33,8 +38,13 @@ class SendQueue {
     std::vector<std::weak_ptr<PlaneSender::State>> states_;
     std::unordered_map<std::uint64_t, InFlight> in_flight_;
     std::uint64_t next_cookie_ = 1;
-    Write current_;             // handed out by next_write and not yet posted, if
-    bool has_current_ = false;  // this is set
+    std::optional<Write> current_;  // handed out by next_write, its fate not yet told
+    // Writes that the provider would not take yet, one a peer at most; that peer's other chunks wait behind it.
+    struct Refused {
+        Write write;
+        bool offered = false;  // again, since next_write last had nothing
+    };
+    std::map<PeerId, Refused> refused_;
 };
 
 }  // namespace lynx

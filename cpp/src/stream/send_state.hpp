@@ -33,6 +33,10 @@ struct PlaneSender::State {
     /// Takes that part's next chunk out of the queue; nothing if it has been cancelled since.
     [[nodiscard]] std::optional<SendChunk> take(unsigned part);
     void on_posted();
+    /// Failed, or stopped: nothing more is to be posted.
+    [[nodiscard]] bool has_ended();
+    /// A chunk that was taken and never posted.
+    void drop(const SendChunk& chunk);
     void on_written(const SendChunk& chunk);
     void on_failed(const SendChunk& chunk, const std::exception_ptr& error);
     [[nodiscard]] std::optional<std::uint64_t> wait_drained(Deadline deadline);

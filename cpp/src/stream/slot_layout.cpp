@@ -20,6 +20,7 @@ constexpr std::uint64_t key(std::uint32_t layer, TensorRole role) {
 }  // namespace
 
 SlotLayout::SlotLayout(const Manifest& manifest) : chunk_bytes_(manifest.chunk_bytes), parts_(manifest.parts) {
+    manifest.validate();
     for (const ManifestTensor& t : manifest.tensors) {
         const auto index = static_cast<std::uint32_t>(layouts_.size());
         layouts_.emplace_back(t.spec);

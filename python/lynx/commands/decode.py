@@ -15,6 +15,7 @@ from lynx.modes import Mode, coding_to_json
 from lynx.network import local_address
 from lynx.policies import Policy, load_policy
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, decode
+from lynx.transfer import CacheCoding
 
 CONNECT_TIMEOUT_S = 600.0  # The other side may still be loading its model and prefilling.
 OFFER_TIMEOUT_S = 30.0
@@ -45,13 +46,13 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
     node = lynx.Node(options.provider, local_address(options.host, options.port))
     if not options.wait:
         # Without waiting, an address that is wrong is told before the model is loaded.
-        peer = lynx.Peer.connect(node, options.host, options.port)
+        peer = _connect(node, options, emit)
     emit({"event": "status", "text": f"loading {options.model} (a .gguf file is converted on its first use)"})
     loaded = models.load(options.model)
     engine = TransformersEngine(loaded.model)
     _warm_up(engine)
     if options.wait:
-        peer = lynx.Peer.connect(node, options.host, options.port, CONNECT_TIMEOUT_S, wait_for_listener=True)
+        peer = _connect(node, options, emit)
 
     about = _about(peer, loaded.name)
     emit({"event": "prefilled", **about})
@@ -79,6 +80,11 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
     return result
 
 
+def _connect(node: lynx.Node, options: DecodeOptions, emit: Sink) -> lynx.Peer:
+    emit({"event": "status", "text": f"waiting for the prefill node at {options.host}:{options.port}"})
+    return lynx.Peer.connect(node, options.host, options.port, CONNECT_TIMEOUT_S, wait_for_listener=options.wait)
+
+
 def _about(peer: lynx.Peer, model: str) -> Message:
     message = peer.receive_message(OFFER_TIMEOUT_S)
     if message is None:
@@ -93,6 +99,15 @@ def _about(peer: lynx.Peer, model: str) -> Message:
             "give both sides the same --model"
         )
     return about
+
+
+def _check_coding(manifest: lynx.Manifest, asked: CacheCoding) -> None:
+    codings = {tensor.spec.coding for tensor in manifest.tensors}
+    if codings != {asked.coding} or manifest.parts != asked.parts:
+        raise lynx.ProtocolError(
+            f"{asked.coding.name} in {asked.parts} parts was asked for; "
+            f"{', '.join(sorted(c.name for c in codings))} in {manifest.parts} parts was offered"
+        )
 
 
 def _warm_up(engine: Any) -> None:
@@ -131,7 +146,7 @@ class _Client:
         if receiver is None:
             raise lynx.Timeout(f"{self._peer.name} offered nothing within {OFFER_TIMEOUT_S:g} s")
         try:
-            self._check(receiver.manifest)
+            _check_coding(receiver.manifest, mode.coding)
             text = _Text(self._tokenizer, self._emit)
             for event in decode(
                 receiver,
@@ -150,19 +165,6 @@ class _Client:
         stopwatch.measured.bytes = sum(receiver.revision.arrived_bytes)
         self._peer.finish(receiver)
         return stopwatch.measured
-
-    def _check(self, manifest: lynx.Manifest) -> None:
-        """The manifest is a stranger's: does it fit the model?"""
-        ours = [(layer, role) for layer in range(len(self._engine.layers)) for role in (0, 1)]
-        theirs = [(t.layer, 0 if t.role == lynx.TensorRole.KEY else 1) for t in manifest.tensors]
-        if sorted(theirs) != ours:
-            raise lynx.ProtocolError(f"the manifest has {len(theirs)} tensors; the model has {len(ours)}")
-        for tensor in manifest.tensors:
-            shape = self._engine.layers[tensor.layer]
-            spec = tensor.spec
-            got, want = (spec.heads, spec.tokens, spec.head_dim), (shape[0], manifest.context_tokens, shape[1])
-            if got != want:
-                raise lynx.ProtocolError(f"layer {tensor.layer} of the manifest is {got}; the model's is {want}")
 
 
 class _Text:

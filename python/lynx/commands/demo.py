@@ -66,6 +66,17 @@ def _wait_for(events: queue.Queue[tuple[str, Message | None]], name: str, kind: 
             return event
 
 
+def _parse(line: str) -> Message:
+    """An event; what else a process prints, a policy of the user's say, is passed on as it is."""
+    try:
+        event = json.loads(line)
+        if isinstance(event, dict) and "event" in event:
+            return event
+    except ValueError:
+        pass
+    return {"event": "status", "text": line.rstrip()}
+
+
 class _Child:
     """A `lynx` process that tells its events. It ends when this process does, however that ends: its input closes."""
 
@@ -84,9 +95,11 @@ class _Child:
         self._reader.start()
 
     def _read(self, stdout: IO[str], events: queue.Queue[tuple[str, Message | None]]) -> None:
-        for line in stdout:
-            events.put((self._command, json.loads(line)))
-        events.put((self._command, None))
+        try:
+            for line in stdout:
+                events.put((self._command, _parse(line)))
+        finally:
+            events.put((self._command, None))
 
     def stop(self) -> None:
         """End the process: by itself if it is about to, else by interrupt, at the last by kill."""

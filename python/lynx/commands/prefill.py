@@ -55,7 +55,7 @@ def run(options: PrefillOptions, emit: Sink) -> None:
     while True:
         try:
             peer = listener.accept(ACCEPT_SLICE_S)
-        except (lynx.ProtocolError, lynx.Timeout, lynx.PeerLost) as e:
+        except lynx.Error as e:
             emit({"event": "status", "text": f"a connection was dropped: {e}"})
             continue
         if peer is None:
@@ -99,15 +99,16 @@ def _serve(peer: lynx.Peer, cache: _Cache, bytes_per_second: int, emit: Sink) ->
                 _transfer(peer, cache, _parse(message), bytes_per_second, emit)
     except lynx.PeerLost:
         emit({"event": "status", "text": f"{peer.name} left"})
-    except (lynx.Error, ValueError) as e:
+    except (lynx.Error, ValueError, RecursionError) as e:
         emit({"event": "status", "text": f"{peer.name} was dropped: {type(e).__name__}: {e}"})
 
 
 def _parse(message: bytes) -> dict[str, Any]:
     request = json.loads(message)
-    if not isinstance(request, dict) or not isinstance(request.get("request_id"), int):
+    request_id = request.get("request_id") if isinstance(request, dict) else None
+    if not isinstance(request_id, int) or not 0 <= request_id < 2**64:
         raise ValueError("a request for a transfer was not understood")
-    return request
+    return request  # type: ignore[no-any-return]
 
 
 def _transfer(peer: lynx.Peer, cache: _Cache, request: dict[str, Any], bytes_per_second: int, emit: Sink) -> None:

@@ -248,7 +248,9 @@ TEST(Control, ARefusedConnectionFailsAtOnceUnlessRetried) {
     }
     EXPECT_LT(Clock::now() - start, 5s);
     start = Clock::now();
-    EXPECT_THROW((void)ControlChannel::connect("127.0.0.1", port, Deadline::after(200ms), true), ConnectionFailed);
+    EXPECT_THROW(
+        (void)ControlChannel::connect("127.0.0.1", port, Deadline::after(200ms), {.retry_refused = true, .poll = {}}),
+        ConnectionFailed);
     EXPECT_GE(Clock::now() - start, 200ms);
 }
 
@@ -259,7 +261,7 @@ TEST(Control, RetryingFindsAListenerThatStartsLater) {
         ControlListener listener("127.0.0.1", port);
         return listener.accept(soon()).has_value();
     });
-    auto channel = ControlChannel::connect("127.0.0.1", port, soon(), true);
+    auto channel = ControlChannel::connect("127.0.0.1", port, soon(), {.retry_refused = true, .poll = {}});
     EXPECT_TRUE(later.get());
 }
 
