@@ -170,7 +170,7 @@ TEST(Control, HalfAFrameThenSilenceIsATimeout) {
     const std::string why =
         refusal_of<Timeout>({'L', 'Y', 'N', 'X', 1, 1, 0, 0, 10, 0, 0, 0, 'h', 'a'}, Deadline::after(100ms));
     EXPECT_TRUE(contains(why, "8 bytes")) << why;
-    EXPECT_LT(Clock::now() - start, 3s);
+    EXPECT_LT(Clock::now() - start, 8s);
 }
 
 TEST(Control, AClosedPeerIsLostForSenderAndReceiver) {
