@@ -65,7 +65,8 @@ void bind_codec(nb::module_& m) {
         .def_prop_ro("sinks", &PlaneLayout::sinks, "The first tokens' bits that the anchor's planes lack.")
         .def("plane", &PlaneLayout::plane, nb::arg("index"), "The extent of one plane; 0 is the most significant.")
         .def("part", &PlaneLayout::part, nb::arg("index"), "0 is the anchor, 1 the residual.")
-        .def("planes_through", &PlaneLayout::planes_through, nb::arg("part"));
+        .def("planes_through", &PlaneLayout::planes_through, nb::arg("part"),
+             "How many planes can be decoded once the parts up to this one are there.");
 
     nb::class_<EncodeStats>(m, "EncodeStats")
         .def_ro("nonfinite_vectors", &EncodeStats::nonfinite_vectors,
@@ -73,8 +74,9 @@ void bind_codec(nb::module_& m) {
 
     nb::class_<Codec>(m, "Codec", "One instruction set's codec. Stateless; usable from any thread.")
         .def_static("best", &Codec::best, nb::rv_policy::reference, "The fastest this CPU runs.")
-        .def_static("by_name", &Codec::by_name, nb::arg("name"), nb::rv_policy::reference)
-        .def_static("available", &Codec::available)
+        .def_static("by_name", &Codec::by_name, nb::arg("name"), nb::rv_policy::reference,
+                    "By the name of an instruction set. Raises InvalidArgument listing those there are.")
+        .def_static("available", &Codec::available, "Names of all that run on this CPU, the fastest first.")
         .def_prop_ro("name", &Codec::name)
         .def(
             "encode",

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "core/text.hpp"
 #include "lynx/slot_layout.hpp"
 
 namespace lynx::bindings {
@@ -46,6 +47,12 @@ void bind_manifest(nb::module_& m) {
         .def_prop_ro(
             "slot_bytes", [](const Manifest& manifest) { return SlotLayout(manifest).bytes(); },
             "The room it takes in an arena.")
+        .def("__repr__",
+             [](const Manifest& manifest) {
+                 return text("Manifest(request ", manifest.request_id, ", model '", manifest.model, "', ",
+                             manifest.tensors.size(), " tensors, ", manifest.context_tokens,
+                             " tokens, parts=", int{manifest.parts}, ")");
+             })
         .def("serialize", [](const Manifest& manifest) { return to_bytes(manifest.serialize()); })
         .def_static(
             "parse", [](const nb::bytes& bytes) { return Manifest::parse(span_of(bytes)); }, nb::arg("bytes"))

@@ -64,14 +64,16 @@ void bind_peer(nb::module_& m) {
                 const nb::gil_scoped_release release;
                 return peer.cancel(sender, reason, deadline_in(timeout_s));
             },
-            nb::arg("sender"), nb::arg("reason"), nb::arg("timeout_s") = 2.0)
+            nb::arg("sender"), nb::arg("reason"), nb::arg("timeout_s") = 2.0,
+            "Ends a transfer and tells the other side why. True once no late write can land any more.")
         .def(
             "cancel",
             [](Peer& peer, PlaneReceiver& receiver, const std::string& reason, double timeout_s) {
                 const nb::gil_scoped_release release;
                 return peer.cancel(receiver, reason, deadline_in(timeout_s));
             },
-            nb::arg("receiver"), nb::arg("reason"), nb::arg("timeout_s") = 2.0)
+            nb::arg("receiver"), nb::arg("reason"), nb::arg("timeout_s") = 2.0,
+            "The same from the receiving side. If False, the slot stays taken as long as the node lives.")
         .def(
             "send_message",
             [](Peer& peer, const nb::bytes& message) {
@@ -95,8 +97,8 @@ void bind_peer(nb::module_& m) {
             nb::sig("def __exit__(self, *args: object) -> None"), "Closes the connection.")
         .def("close", &Peer::close, nb::call_guard<nb::gil_scoped_release>(),
              "Ends the connection: transfers that are not finished fail on both sides.")
-        .def_prop_ro("name", &Peer::name)
-        .def_prop_ro("lost", &Peer::lost);
+        .def_prop_ro("name", &Peer::name, "address:port of the other end.")
+        .def_prop_ro("lost", &Peer::lost, "Has the connection ended?");
 
     nb::class_<Listener>(m, "Listener", "Where peers connect to. Port 0 takes a free one.")
         .def(nb::init<const Node&, const std::string&, std::uint16_t>(), nb::arg("node"), nb::arg("host"),

@@ -3,6 +3,7 @@
 #include <nanobind/stl/array.h>
 
 #include "bindings.hpp"
+#include "core/text.hpp"
 
 namespace lynx::bindings {
 
@@ -11,7 +12,11 @@ void bind_plane_receiver(nb::module_& m) {
         .def_ro("number", &Revision::number, "Grows by one with each tensor's part that becomes complete.")
         .def_ro("tensors_ready", &Revision::tensors_ready)
         .def_ro("arrived_bytes", &Revision::arrived_bytes)
-        .def_ro("part_bytes", &Revision::part_bytes);
+        .def_ro("part_bytes", &Revision::part_bytes)
+        .def("__repr__", [](const Revision& r) {
+            return text("Revision(", r.number, ", anchor ", r.arrived_bytes[0], " of ", r.part_bytes[0],
+                        " bytes, residual ", r.arrived_bytes[1], " of ", r.part_bytes[1], ")");
+        });
 
     nb::class_<PlaneReceiver>(
         m, "PlaneReceiver",

@@ -53,10 +53,11 @@ void bind_session(nb::module_& m) {
         });
 
     nb::class_<Verdict>(m, "Verdict", "What one verifying pass did.")
-        .def_ro("accepted", &Verdict::accepted)
-        .def_ro("rolled_back", &Verdict::rolled_back)
-        .def_ro("committed", &Verdict::committed)
-        .def_ro("rows_to_drop", &Verdict::rows_to_drop);
+        .def_ro("accepted", &Verdict::accepted, "Drafts that the finer cache confirms.")
+        .def_ro("rolled_back", &Verdict::rolled_back, "Drafts taken back.")
+        .def_ro("committed", &Verdict::committed, "The accepted drafts, then the token after them.")
+        .def_ro("rows_to_drop", &Verdict::rows_to_drop,
+                "K/V rows at the cache's end that belong to drafts taken back.");
 
     nb::class_<Tally>(m, "Tally")
         .def_ro("drafted", &Tally::drafted)
@@ -71,19 +72,30 @@ void bind_session(nb::module_& m) {
         .def(nb::init<Token, std::uint32_t, std::vector<Token>>(), nb::arg("first_token"), nb::arg("max_tokens"),
              nb::arg("end_tokens") = std::vector<Token>())
         .def("observe", &Session::observe, nb::arg("anchor_fraction"), nb::arg("residual_fraction"),
-             nb::arg("anchor_ready"), nb::arg("residual_ready"))
-        .def("snapshot", &Session::snapshot)
+             nb::arg("anchor_ready"), nb::arg("residual_ready"),
+             "Tells what has arrived. Readiness never goes back; fractions are 0 to 1.")
+        .def("snapshot", &Session::snapshot, "What a policy may know, now.")
         .def_prop_ro("state", &Session::state)
         .def_prop_ro("done", &Session::done)
-        .def_prop_ro("last", &Session::last)
-        .def("draft", &Session::draft, nb::arg("token"))
-        .def_prop_ro("pending", [](const Session& s) { return copy(s.pending()); })
+        .def_prop_ro("last", &Session::last, "The token whose successor a draft step computes.")
+        .def("draft", &Session::draft, nb::arg("token"),
+             "Adds a provisional token. Raises InvalidArgument where the snapshot's can_draft is false.")
+        .def_prop_ro(
+            "pending", [](const Session& s) { return copy(s.pending()); },
+            "What a verifying pass runs over: the last committed token, then the drafts.")
         .def(
             "verify", [](Session& s, const std::vector<Token>& predicted) { return s.verify(predicted); },
-            nb::arg("predicted"))
-        .def("end_anchor_only", &Session::end_anchor_only)
-        .def_prop_ro("committed", [](const Session& s) { return copy(s.committed()); })
-        .def_prop_ro("drafted", [](const Session& s) { return copy(s.drafted()); })
+            nb::arg("predicted"),
+            "`predicted[i]` is what the finer cache gives after pending[i]: commits the longest confirmed prefix of "
+            "the drafts "
+            "and one token more. Raises InvalidArgument before the reference tier is complete.")
+        .def("end_anchor_only", &Session::end_anchor_only,
+             "Ends a request whose reference tier will not come. Its drafts stay provisional.")
+        .def_prop_ro(
+            "committed", [](const Session& s) { return copy(s.committed()); },
+            "Verified tokens, in order, without the one that prefill sampled.")
+        .def_prop_ro(
+            "drafted", [](const Session& s) { return copy(s.drafted()); }, "The provisional ones behind them.")
         .def_prop_ro("tally", [](const Session& s) { return s.tally(); });
 }
 

@@ -163,18 +163,24 @@ def _add_context(parser: argparse.ArgumentParser) -> None:
 def _add_decoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=_positive, default=64, metavar="N", help="tokens to decode (default 64)")
     parser.add_argument(
-        "--modes", default="bf16,int8,int4,lynx", metavar="LIST", help="of bf16, int8, int4, lynx (default all)"
+        "--modes",
+        type=_modes,
+        default="bf16,int8,int4,lynx",
+        metavar="LIST",
+        help="of bf16, int8, int4, lynx (default all)",
     )
     parser.add_argument(
         "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
     )
     parser.add_argument(
-        "--timeout", type=float, default=120.0, metavar="SECONDS", help="deadline of each transfer (default 120)"
+        "--timeout", type=_seconds, default=120.0, metavar="SECONDS", help="deadline of each transfer (default 120)"
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON too; - for standard output")
+    parser.add_argument(
+        "--json", type=_writable, metavar="FILE", help="write the result as JSON too; - for standard output"
+    )
 
 
 def _checked(parse: Callable[[str], _T]) -> Callable[[str], _T]:
@@ -185,6 +191,29 @@ def _checked(parse: Callable[[str], _T]) -> Callable[[str], _T]:
             raise argparse.ArgumentTypeError(str(e)) from None
 
     return parse_or_explain
+
+
+def _modes(text: str) -> str:
+    from lynx.modes import parse_modes
+
+    return ",".join(mode.name for mode in _checked(parse_modes)(text))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
+def _writable(text: str) -> Path:
+    path = Path(text)
+    if text != "-" and not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: there is no directory {path.parent}")
+    return path
 
 
 def _positive(text: str) -> int:
@@ -208,6 +237,7 @@ def _info(arguments: argparse.Namespace) -> int:
         return 0
     for key in ("version", "build", "python", "isa", "libfabric", "cuda", "cmake_dir"):
         print(f"{key:>10}  {info[key]}")
+    print(f"{'auto':>10}  {info['auto_provider']}")
     for p in info["providers"]:
         print(f"{'provider':>10}  {p['name']:<16} {'usable' if p['usable'] else p['reason']}")
     return 0
@@ -283,10 +313,8 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     from lynx.commands.demo import DemoOptions, run
-    from lynx.modes import parse_modes
     from lynx.policies import load_policy
 
-    parse_modes(arguments.modes)
     if arguments.policy:
         load_policy(arguments.policy)
     common = ["--model", arguments.model, "--provider", arguments.provider]

@@ -134,10 +134,13 @@ def _load_gguf(source: ModelSource) -> tuple[Any, Any]:
 
 
 def _copy_path(file: Path) -> Path:
+    """Named by content, so that the same model of another checkout or virtual environment is not kept twice."""
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    status = file.stat()
-    key = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:16]
-    return Path(root).expanduser() / "lynx" / "models" / f"{file.stem}-{key}"
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    return Path(root).expanduser() / "lynx" / "models" / f"{file.stem}-{digest.hexdigest()[:16]}"
 
 
 @contextlib.contextmanager

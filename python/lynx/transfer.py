@@ -80,6 +80,11 @@ def make_manifest(
     )
 
 
+def reason_of(error: BaseException) -> str:
+    """What the other side is told of an error that ends a transfer here."""
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+
+
 def send_cache(
     peer: Peer, manifest: Manifest, layers: Layers, *, bytes_per_second: int = 0, timeout_s: float = 120.0
 ) -> None:
@@ -97,5 +102,5 @@ def send_cache(
             raise Timeout(f"request {manifest.request_id} was not confirmed by {peer.name} within {timeout_s:g} s")
     except BaseException as e:
         if not peer.lost and not isinstance(e, Cancelled):
-            peer.cancel(sender, f"{type(e).__name__}: {e}")
+            peer.cancel(sender, reason_of(e))
         raise

@@ -19,6 +19,8 @@ def parse_bandwidth(text: str) -> int:
         return 0
     match = _QUANTITY.fullmatch(text)
     unit = match.group(2).lower() if match else ""
+    if match and unit.endswith("b") and not match.group(2).endswith("B"):
+        raise ValueError(f"bandwidth {text!r} is ambiguous: write Mbit for bits, MB for bytes")
     if match and unit in _BITS:
         rate = math.floor(float(match.group(1)) * _BITS[unit] / 8)
     elif match and unit in _BYTES:

@@ -18,6 +18,7 @@ from lynx.units import format_bandwidth, parse_bandwidth, parse_endpoint
         ("1MiB/s", 1 << 20),
         ("31250000B", 31_250_000),
         ("unlimited", 0),
+        ("10Mb", None),
         ("fast", None),
         ("-5Mbit", None),
         ("0.1bit", None),

@@ -15,7 +15,7 @@ from lynx.modes import Mode, coding_to_json
 from lynx.network import local_address
 from lynx.policies import Policy, load_policy
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, decode
-from lynx.transfer import CacheCoding
+from lynx.transfer import CacheCoding, reason_of
 
 CONNECT_TIMEOUT_S = 600.0  # The other side may still be loading its model and prefilling.
 OFFER_TIMEOUT_S = 30.0
@@ -160,7 +160,7 @@ class _Client:
                 text.on_event(event)
         except BaseException as e:
             if not self._peer.lost and not isinstance(e, lynx.Cancelled):
-                self._peer.cancel(receiver, f"{type(e).__name__}: {e}")
+                self._peer.cancel(receiver, reason_of(e))
             raise
         stopwatch.measured.bytes = sum(receiver.revision.arrived_bytes)
         self._peer.finish(receiver)

@@ -57,7 +57,7 @@ def _wait_for(events: queue.Queue[tuple[str, Message | None]], name: str, kind: 
         except queue.Empty:
             raise lynx.Timeout(f"neither process said anything for {START_TIMEOUT_S:g} s") from None
         if event is None:
-            raise DemoError(f"the {source} process ended before it was done")
+            raise DemoError(f"the {source} process ended before it was done; what it had to say stands above")
         if event["event"] == "error":
             raise DemoError(f"{source}: {event['type']}: {event['text']}")
         if source == "prefill" or event["event"] not in ("prefilled", "listening"):

@@ -10,6 +10,10 @@ import lynx
 
 def collect(host: str = "127.0.0.1") -> dict[str, Any]:
     """Version, build, instruction sets, providers and CUDA, as it stands in the JSON."""
+    try:
+        auto = lynx.Node("auto", host, arena_bytes=4096).provider
+    except lynx.FabricError:
+        auto = "none"
     return {
         "version": lynx.__version__,
         "build": lynx.build_description,
@@ -17,6 +21,7 @@ def collect(host: str = "127.0.0.1") -> dict[str, Any]:
         "isa": lynx.Codec.best().name,
         "isas": list(lynx.Codec.available()),
         "libfabric": lynx.fabric_version(),
+        "auto_provider": auto,
         "providers": [
             {"name": p.name, "version": p.version, "usable": p.usable, "reason": p.reason}
             for p in lynx.list_providers(host)
