@@ -108,6 +108,8 @@ class EndpointHandler {
     virtual void on_written(std::uint64_t cookie) noexcept = 0;
     /// That write failed; it was posted, or it was the one last returned by next_write and could not be.
     virtual void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept = 0;
+    /// The endpoint no longer works: nothing more will arrive, and every write fails.
+    virtual void on_broken(const std::exception_ptr& error) noexcept { (void)error; }
 };
 
 struct EndpointOptions {

@@ -167,6 +167,7 @@ void Endpoint::Impl::break_down(const std::string& reason) {
                             "; close it and open another one"));
     for (Operation* operation : operations.writes())
         fail(*operation, std::make_exception_ptr(FabricError(told)), false);
+    handler.on_broken(std::make_exception_ptr(FabricError(told)));
 }
 
 bool Endpoint::Impl::post_all(Clock::time_point now, Clock::time_point& retry_at) {

@@ -25,6 +25,16 @@ void SlotTable::remove(std::uint32_t slot) noexcept {
     slots_.erase(slot);
 }
 
+void SlotTable::fail_all(const std::exception_ptr& error) const noexcept {
+    std::vector<std::shared_ptr<PlaneReceiver::State>> states;  // let go outside of the lock: their end takes it
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [slot, weak] : slots_)
+            if (auto state = weak.lock()) states.push_back(std::move(state));
+    }
+    for (const auto& state : states) state->fail(error);
+}
+
 std::shared_ptr<PlaneReceiver::State> SlotTable::find(std::uint32_t slot) const noexcept {
     const std::lock_guard lock(mutex_);
     const auto it = slots_.find(slot);
@@ -65,6 +75,10 @@ void Node::Impl::on_written(std::uint64_t cookie) noexcept {
 
 void Node::Impl::on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept {
     queue->on_write_failed(cookie, error);
+}
+
+void Node::Impl::on_broken(const std::exception_ptr& error) noexcept {
+    slots.fail_all(error);
 }
 
 Node::Node(const NodeOptions& options) : impl_(std::make_shared<Impl>(options)) {}

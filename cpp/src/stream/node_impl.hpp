@@ -22,6 +22,7 @@ class SlotTable {
     /// A free slot number. Throws ArenaFull if all are taken.
     [[nodiscard]] std::uint32_t add(const std::shared_ptr<PlaneReceiver::State>& state);
     void remove(std::uint32_t slot) noexcept;
+    void fail_all(const std::exception_ptr& error) const noexcept;
     [[nodiscard]] std::shared_ptr<PlaneReceiver::State> find(std::uint32_t slot) const noexcept;
 
    private:
@@ -42,6 +43,7 @@ struct Node::Impl final : EndpointHandler {
     [[nodiscard]] bool on_refused() noexcept override;
     void on_written(std::uint64_t cookie) noexcept override;
     void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept override;
+    void on_broken(const std::exception_ptr& error) noexcept override;
 
     Fabric fabric;
     Buffer memory;

@@ -8,6 +8,7 @@
 #include "lynx/error.hpp"
 #include "lynx/peer.hpp"
 #include "stream/cache.hpp"
+#include "stream/node_impl.hpp"
 
 namespace lynx {
 namespace {
@@ -289,6 +290,13 @@ TEST_P(Transfer, WorksWithoutPeerWhereTheEmbedderCarriesTheBlobs) {
     EXPECT_TRUE(receiver.wait(1, soon()));
     EXPECT_TRUE(sender.wait_written(soon()));
     EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
+}
+
+TEST_P(Transfer, OverAnEndpointThatBreaksEndsWithItsReason) {
+    Node node({.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20, .endpoint = {}});
+    const PlaneReceiver receiver(node, TestCache(1, 1, 8, 64).manifest(1));
+    node.impl()->on_broken(std::make_exception_ptr(FabricError("out of order")));
+    EXPECT_THROW((void)receiver.wait(0, soon()), FabricError);
 }
 
 TEST_P(Transfer, RefusesAGrantThatDoesNotFit) {
