@@ -294,6 +294,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     from lynx.commands.decode import DecodeOptions, run
     from lynx.modes import parse_modes
 
+    _check_policy(arguments)
     host, port = arguments.connect
     options = DecodeOptions(
         host=host,
@@ -313,10 +314,8 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     from lynx.commands.demo import DemoOptions, run
-    from lynx.policies import load_policy
 
-    if arguments.policy:
-        load_policy(arguments.policy)
+    _check_policy(arguments)
     common = ["--model", arguments.model, "--provider", arguments.provider]
     rate = f"{arguments.bandwidth}B" if arguments.bandwidth else "unlimited"
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
@@ -329,6 +328,17 @@ def _demo(arguments: argparse.Namespace) -> int:
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
+
+
+def _check_policy(arguments: argparse.Namespace) -> None:
+    """Before anything is loaded: can it be made, and is there a use for it?"""
+    from lynx.policies import load_policy
+
+    if not arguments.policy:
+        return
+    load_policy(arguments.policy)
+    if "lynx" not in arguments.modes.split(","):
+        raise ValueError(f"--policy {arguments.policy} is for mode lynx, which --modes {arguments.modes} leaves out")
 
 
 def _write_json(path: Path | None, result: dict[str, Any]) -> None:
