@@ -1,6 +1,7 @@
 #include "lynx/plane_receiver.hpp"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
 #include "core/text.hpp"

@@ -150,6 +150,14 @@ def test_a_manifest_comes_back_from_its_bytes() -> None:
         lynx.Manifest.parse(manifest.serialize()[:-9])
 
 
+def test_what_people_print_says_what_it_is() -> None:
+    node = lynx.Node(arena_bytes=1 << 20)
+    manifest = lynx.Manifest(9, [lynx.ManifestTensor(0, lynx.TensorRole.VALUE, SPEC)], model="m")
+    told = f"{manifest} {manifest.tensors[0].spec} {lynx.PlaneReceiver(node, manifest).revision} {lynx.Snapshot()}"
+    for part in ("request 9", "head_dim=16", "anchor 0 of", "committed 0"):
+        assert part in told
+
+
 def test_timeouts_have_to_be_times() -> None:
     listener = lynx.Listener(lynx.Node(arena_bytes=4096), "127.0.0.1", 0)
     assert listener.accept(0) is None
