@@ -104,7 +104,12 @@ PeerProcess::PeerProcess(const std::string& provider) {
     std::string name = provider;
     std::string self = "lynx-test-peer";
     const std::array<char*, 4> arguments = {self.data(), flag.data(), name.data(), nullptr};
-    const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, arguments.data(), environ);
+    // A session of its own: a stopped process in ours could earn all of us a SIGHUP, should our group be orphaned then.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, arguments.data(), environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(in[0]);
     close(out[1]);
