@@ -155,8 +155,8 @@ def print_result(console: Console, result: dict[str, Any]) -> None:
     rate = format_bandwidth(result["bandwidth_bytes_per_s"])
     console.print(f"{result['model']}: {result['context_tokens']} tokens of context over {result['provider']}, {rate}")
     console.print(_table(result))
-    console.print("shown, verified: seconds from the start of the transfer to the first token that can be")
-    console.print("shown, and that is verified; k=8: to 8 verified ones. One run each: times vary.")
+    console.print("Seconds from the start of the transfer to the first token that can be")
+    console.print("shown, to the first verified one, to k verified ones. One run each.")
 
 
 def _table(result: dict[str, Any]) -> Table:
