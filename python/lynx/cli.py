@@ -10,11 +10,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import lynx
 from lynx.commands.events import JsonLines, Message, Sink
 from lynx.units import parse_bandwidth, parse_endpoint
+
+if TYPE_CHECKING:
+    from lynx.policies import Policy
 
 DEFAULT_ADDRESS = "127.0.0.1:7471"
 INTERRUPTED = 130
@@ -97,26 +100,14 @@ def _parser() -> argparse.ArgumentParser:
     prefill = commands.add_parser(
         "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills once, then serves."
     )
-    prefill.add_argument(
-        "--listen",
-        type=_checked(parse_endpoint),
-        default=parse_endpoint(DEFAULT_ADDRESS),
-        metavar="HOST:PORT",
-        help=f"where decode nodes connect to (default {DEFAULT_ADDRESS}); port 0 takes a free one",
-    )
+    _add_address(prefill, "--listen", "where decode nodes connect to; port 0 takes a free one")
     _add_context(prefill)
     _add_common(prefill)
     prefill.add_argument("--once", action="store_true", help="end when the first decode node leaves")
     prefill.set_defaults(run=_prefill)
 
     decode = commands.add_parser("decode", help="decode from a prefill node's cache, in one or several modes")
-    decode.add_argument(
-        "--connect",
-        type=_checked(parse_endpoint),
-        default=parse_endpoint(DEFAULT_ADDRESS),
-        metavar="HOST:PORT",
-        help=f"the prefill node (default {DEFAULT_ADDRESS})",
-    )
+    _add_address(decode, "--connect", "the prefill node")
     decode.add_argument("--wait", action="store_true", help="wait for a prefill node that is not there yet")
     _add_decoding(decode)
     _add_common(decode)
@@ -134,6 +125,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_output(demo)
     demo.set_defaults(run=_demo)
     return parser
+
+
+def _add_address(parser: argparse.ArgumentParser, flag: str, about: str) -> None:
+    parser.add_argument(
+        flag,
+        type=_checked(parse_endpoint),
+        default=parse_endpoint(DEFAULT_ADDRESS),
+        metavar="HOST:PORT",
+        help=f"{about} (default {DEFAULT_ADDRESS})",
+    )
 
 
 def _add_common(parser: argparse.ArgumentParser, bandwidth: str = "unlimited") -> None:
@@ -294,7 +295,6 @@ def _decode(arguments: argparse.Namespace) -> int:
     from lynx.commands.decode import DecodeOptions, run
     from lynx.modes import parse_modes
 
-    _check_policy(arguments)
     host, port = arguments.connect
     options = DecodeOptions(
         host=host,
@@ -304,7 +304,7 @@ def _decode(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         provider=arguments.provider,
         bytes_per_second=arguments.bandwidth,
-        policy=arguments.policy,
+        policy=_policy(arguments),
         wait=arguments.wait,
         timeout_s=arguments.timeout,
     )
@@ -315,7 +315,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 def _demo(arguments: argparse.Namespace) -> int:
     from lynx.commands.demo import DemoOptions, run
 
-    _check_policy(arguments)
+    _policy(arguments)  # the decode process makes its own; a bad one is told before it is started
     common = ["--model", arguments.model, "--provider", arguments.provider]
     rate = f"{arguments.bandwidth}B" if arguments.bandwidth else "unlimited"
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
@@ -330,15 +330,16 @@ def _demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_policy(arguments: argparse.Namespace) -> None:
-    """Before anything is loaded: can it be made, and is there a use for it?"""
+def _policy(arguments: argparse.Namespace) -> Policy | None:
+    """The one asked for, before anything is loaded: can it be made, and is there a use for it?"""
     from lynx.policies import load_policy
 
     if not arguments.policy:
-        return
-    load_policy(arguments.policy)
+        return None
+    policy = load_policy(arguments.policy)
     if "lynx" not in arguments.modes.split(","):
         raise ValueError(f"--policy {arguments.policy} is for mode lynx, which --modes {arguments.modes} leaves out")
+    return policy
 
 
 def _write_json(path: Path | None, result: dict[str, Any]) -> None:

@@ -33,9 +33,7 @@ std::size_t Arena::allocate(std::size_t bytes) {
         }
         largest = std::max(largest, end - at);
     }
-    std::size_t used = 0;
-    for (const auto& block : used_) used += block.second;
-    throw ArenaFull(text("a slot of ", bytes, " bytes was asked for; the arena has ", size_, " bytes, ", size_ - used,
+    throw ArenaFull(text("a slot of ", bytes, " bytes was asked for; the arena has ", size_, " bytes, ", unused(),
                          " of them free", largest != 0 ? text(", ", largest, " in one piece") : std::string(),
                          ": raise arena_bytes or finish other requests first"));
 }
@@ -47,6 +45,10 @@ void Arena::release(std::size_t offset) noexcept {
 
 std::size_t Arena::free_bytes() const noexcept {
     const std::lock_guard lock(mutex_);
+    return unused();
+}
+
+std::size_t Arena::unused() const noexcept {
     std::size_t used = 0;
     for (const auto& block : used_) used += block.second;
     return size_ - used;

@@ -19,6 +19,8 @@ class Arena {
     [[nodiscard]] std::size_t free_bytes() const noexcept;
 
    private:
+    [[nodiscard]] std::size_t unused() const noexcept;  // the mutex is held
+
     mutable std::mutex mutex_;
     const std::size_t size_;
     std::map<std::size_t, std::size_t> used_;  // offset -> bytes

@@ -97,27 +97,17 @@ PlaneSender Peer::granted(Manifest manifest, const Grant& grant, const SenderOpt
 }
 
 std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const ReceiverOptions& options) {
-    std::vector<std::byte> bytes;
-    {
-        std::unique_lock lock(impl_->mutex);
-        impl_->changed.wait_until(lock, deadline.at(),
-                                  [&] { return !impl_->offers.empty() || impl_->lost != nullptr; });
-        if (impl_->offers.empty()) {
-            impl_->throw_if_lost();
-            return std::nullopt;
-        }
-        bytes = std::move(impl_->offers.front());
-        impl_->offers.pop_front();
-    }
+    const auto bytes = impl_->next(impl_->offers, deadline);
+    if (!bytes) return std::nullopt;
     std::optional<PlaneReceiver> receiver;
     try {
-        receiver.emplace(impl_->node, Manifest::parse(bytes), options);
+        receiver.emplace(impl_->node, Manifest::parse(*bytes), options);
         impl_->attach(receiver->manifest().request_id, receiver->state());
         impl_->send(MessageType::kGrant, receiver->grant().serialize());
         return receiver;
     } catch (const Error& e) {
         if (receiver) (void)receiver->settle(0, deadline);  // nobody has been told of the slot
-        if (const auto id = offered_request(bytes))
+        if (const auto id = offered_request(*bytes))
             impl_->send(MessageType::kRefuse, Notice{*id, e.what(), 0}.serialize());
         else
             impl_->lose(std::current_exception());  // not even its number can be read: nothing more is believed
@@ -200,15 +190,7 @@ void Peer::send_message(ConstByteSpan message) {
 }
 
 std::optional<std::vector<std::byte>> Peer::receive_message(Deadline deadline) {
-    std::unique_lock lock(impl_->mutex);
-    impl_->changed.wait_until(lock, deadline.at(), [&] { return !impl_->messages.empty() || impl_->lost != nullptr; });
-    if (impl_->messages.empty()) {
-        impl_->throw_if_lost();
-        return std::nullopt;
-    }
-    auto message = std::move(impl_->messages.front());
-    impl_->messages.pop_front();
-    return message;
+    return impl_->next(impl_->messages, deadline);
 }
 
 void Peer::close() noexcept {

@@ -72,6 +72,18 @@ void Peer::Impl::send(MessageType type, ConstByteSpan payload) {
     channel.send(static_cast<std::uint8_t>(type), payload, Deadline::after(kSendDeadline));
 }
 
+std::optional<std::vector<std::byte>> Peer::Impl::next(std::deque<std::vector<std::byte>>& queue, Deadline deadline) {
+    std::unique_lock lock(mutex);
+    changed.wait_until(lock, deadline.at(), [&] { return !queue.empty() || lost != nullptr; });
+    if (queue.empty()) {
+        throw_if_lost();
+        return std::nullopt;
+    }
+    auto first = std::move(queue.front());
+    queue.pop_front();
+    return first;
+}
+
 void Peer::Impl::throw_if_lost() {
     if (lost) std::rethrow_exception(lost);
 }

@@ -25,6 +25,9 @@ struct Peer::Impl {
     ~Impl();
 
     void send(MessageType type, ConstByteSpan payload);
+    /// The first of `offers` or `messages`, or nothing at the deadline. Throws if the peer is lost and none is left.
+    [[nodiscard]] std::optional<std::vector<std::byte>> next(std::deque<std::vector<std::byte>>& queue,
+                                                             Deadline deadline);
     /// Fails everything that hangs on this peer. The first cause stays.
     void lose(const std::exception_ptr& cause) noexcept;
     /// Ends the connection; everything that hangs on it fails.

@@ -76,29 +76,34 @@ bool PlaneSender::State::has_ended() {
     return error != nullptr || stopped;
 }
 
-void PlaneSender::State::drop(const SendChunk& chunk) {
-    const std::lock_guard lock(mutex);
+void PlaneSender::State::leave_flight(const SendChunk& chunk) {
     chunks_in_flight -= 1;
     bytes_in_flight -= chunk.extent.bytes;
     changed.notify_all();
+}
+
+void PlaneSender::State::end(const std::exception_ptr& cause) {
+    if (!error) error = cause;
+    for (auto& queue : pending) queue.clear();
+    changed.notify_all();
+}
+
+void PlaneSender::State::drop(const SendChunk& chunk) {
+    const std::lock_guard lock(mutex);
+    leave_flight(chunk);
 }
 
 void PlaneSender::State::on_written(const SendChunk& chunk) {
     const std::lock_guard lock(mutex);
-    chunks_in_flight -= 1;
-    bytes_in_flight -= chunk.extent.bytes;
+    leave_flight(chunk);
     chunks_written += 1;
     progress.written_bytes.at(chunk.part) += chunk.extent.bytes;
-    changed.notify_all();
 }
 
 void PlaneSender::State::on_failed(const SendChunk& chunk, const std::exception_ptr& cause) {
     const std::lock_guard lock(mutex);
-    chunks_in_flight -= 1;
-    bytes_in_flight -= chunk.extent.bytes;
-    if (!error) error = cause;
-    for (auto& queue : pending) queue.clear();
-    changed.notify_all();
+    leave_flight(chunk);
+    end(cause);
 }
 
 Write PlaneSender::State::write_of(const SendChunk& chunk, std::uint64_t cookie) const {
@@ -119,9 +124,7 @@ void PlaneSender::State::stop() noexcept {
 
 void PlaneSender::State::fail(const std::exception_ptr& cause) noexcept {
     const std::lock_guard lock(mutex);
-    if (!error) error = cause;
-    for (auto& queue : pending) queue.clear();
-    changed.notify_all();
+    end(cause);
 }
 
 PlaneSender::PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant,

@@ -70,6 +70,11 @@ struct PlaneSender::State {
     std::uint64_t bytes_in_flight = 0;
     bool stopped = false;
     std::exception_ptr error;
+
+   private:
+    // The mutex is held.
+    void leave_flight(const SendChunk& chunk);
+    void end(const std::exception_ptr& cause);
 };
 
 }  // namespace lynx

@@ -13,7 +13,7 @@ from lynx.commands.events import Message, Sink
 from lynx.measure import Measured, Stopwatch
 from lynx.modes import Mode, coding_to_json
 from lynx.network import local_address
-from lynx.policies import Policy, load_policy
+from lynx.policies import Policy
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, decode
 from lynx.transfer import CacheCoding, reason_of
 
@@ -32,7 +32,7 @@ class DecodeOptions:
     model: str
     provider: str
     bytes_per_second: int
-    policy: str | None
+    policy: Policy | None  # for mode lynx, instead of its own
     wait: bool
     timeout_s: float
 
@@ -42,7 +42,6 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
     from lynx.engines.transformers import TransformersEngine
 
     models.resolve(options.model)
-    policy = load_policy(options.policy) if options.policy else None
     node = lynx.Node(options.provider, local_address(options.host, options.port))
     if not options.wait:
         # Without waiting, an address that is wrong is told before the model is loaded.
@@ -60,8 +59,8 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
     measured: dict[str, Measured] = {}
     for number, mode in enumerate(options.modes):
         emit({"event": "mode", "mode": mode.name, "about": mode.about})
-        chosen = policy if policy is not None and mode.name == "lynx" else mode.policy
-        m = measured[mode.name] = client.run(number + 1, mode, chosen)
+        policy = options.policy if options.policy is not None and mode.name == "lynx" else mode.policy
+        m = measured[mode.name] = client.run(number + 1, mode, policy)
         m.equal_to = mode.equal_to
         if mode.equal_to in measured:
             m.equal = m.tokens == measured[mode.equal_to].tokens
