@@ -18,7 +18,7 @@ struct CodecRegistry {
     static const std::vector<Codec>& all() {
         static const std::vector<Codec> codecs = [] {
             std::vector<Codec> found;
-            for (const codec::Kernels* kernels : {&codec::kScalarKernels})
+            for (const codec::Kernels* kernels : codec::built_kernels())
                 if (kernels->supported()) found.push_back(Codec(*kernels));
             return found;
         }();

@@ -1,11 +1,12 @@
 // One instruction set's codec functions. A new instruction set is one file that fills one Kernels, and one
-// line in codec.cpp. Every one of them gives the very bytes and values that docs/wire-format.md defines:
+// line in kernels_<architecture>.cpp. Every one of them gives the very bytes and values that docs/wire-format.md defines:
 // the scalar kernels are the reference that the others are tested against.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "lynx/dtype.hpp"
@@ -52,5 +53,8 @@ struct Kernels {
 };
 
 extern const Kernels kScalarKernels;
+
+/// All of this build, the fastest first; the last is kScalarKernels. Not every CPU runs all of them.
+[[nodiscard]] std::span<const Kernels* const> built_kernels() noexcept;
 
 }  // namespace lynx::codec

@@ -1,0 +1,11 @@
+// The instruction sets of an x86-64 build.
+#include "codec/kernels.hpp"
+
+namespace lynx::codec {
+
+std::span<const Kernels* const> built_kernels() noexcept {
+    static constexpr const Kernels* kBuilt[] = {&kScalarKernels};
+    return kBuilt;
+}
+
+}  // namespace lynx::codec
