@@ -24,10 +24,10 @@ void from_floats(DType type, const float* src, std::size_t count, std::byte* dst
 
 }  // namespace
 
-void encode_raw(const TensorView& src, ByteSpan coded) noexcept {
+void encode_raw(const TensorView& src, const Piece& piece, ByteSpan coded) noexcept {
     const auto count = static_cast<std::size_t>(src.head_dim());
     const std::size_t size = size_of(src.dtype);
-    for_each_run(src, [&](const Run<const std::byte>& run) {
+    for_each_run(src, piece, [&](const Run<const std::byte>& run) {
         // In pieces, so that a transposed source is read by cache lines that stay until they are used up.
         in_packs(run, count * size, [&](const Run<const std::byte>& pack) {
             gather(pack, count, size, coded.data() + pack.first * count * size);
@@ -35,13 +35,13 @@ void encode_raw(const TensorView& src, ByteSpan coded) noexcept {
     });
 }
 
-void decode_raw(ConstByteSpan coded, DType coded_as, const MutableTensorView& dst) noexcept {
+void decode_raw(ConstByteSpan coded, DType coded_as, const Piece& piece, const MutableTensorView& dst) noexcept {
     const auto count = static_cast<std::size_t>(dst.head_dim());
     const std::size_t coded_size = size_of(coded_as);
     const std::size_t size = size_of(dst.dtype);
     alignas(64) float floats[kPackBytes / sizeof(float)];
     alignas(64) std::byte converted[kPackBytes];
-    for_each_run(dst, [&](const Run<std::byte>& run) {
+    for_each_run(dst, piece, [&](const Run<std::byte>& run) {
         in_packs(run, count * sizeof(float), [&](const Run<std::byte>& pack) {
             const std::byte* packed = coded.data() + pack.first * count * coded_size;
             if (coded_as != dst.dtype) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "codec/pieces.hpp"
 #include "lynx/tensor_view.hpp"
 
 namespace lynx::codec {
@@ -26,23 +27,28 @@ struct Run {
     }
 };
 
-/// Calls use(Run) for all vectors of the view in the order of the coded tensor: once if their steps allow it,
-/// else once a head.
+/// Calls use(Run) for the piece's vectors of the view in the order of the coded tensor: once if their steps allow
+/// it, else once a head.
 template <class Byte, class Use>
-void for_each_run(const BasicTensorView<Byte>& view, Use&& use) {
+void for_each_run(const BasicTensorView<Byte>& view, const Piece& piece, Use&& use) {
     const auto size = static_cast<std::ptrdiff_t>(size_of(view.dtype));
     const auto heads = static_cast<std::size_t>(view.heads());
     const auto tokens = static_cast<std::size_t>(view.tokens());
-    if (heads == 0 || tokens == 0) return;
+    if (piece.count == 0) return;
     const std::ptrdiff_t element = view.strides[2] * size;
     if (tokens == 1) {
-        use(Run<Byte>{view.data, view.strides[0] * size, element, heads, 0});
+        use(Run<Byte>{view.data, view.strides[0] * size, element, heads, 0}.sub(piece.first, piece.count));
     } else if (heads == 1 || view.strides[0] == view.tokens() * view.strides[1]) {
-        use(Run<Byte>{view.data, view.strides[1] * size, element, heads * tokens, 0});
+        use(Run<Byte>{view.data, view.strides[1] * size, element, heads * tokens, 0}.sub(piece.first, piece.count));
     } else {
-        for (std::size_t h = 0; h < heads; ++h)
-            use(Run<Byte>{view.vector(static_cast<std::int64_t>(h), 0), view.strides[1] * size, element, tokens,
-                          h * tokens});
+        const std::size_t end = piece.first + piece.count;
+        for (std::size_t first = piece.first, next = 0; first < end; first = next) {
+            const std::size_t head = first / tokens;
+            const std::size_t token = first % tokens;
+            next = std::min(end, (head + 1) * tokens);
+            use(Run<Byte>{view.vector(static_cast<std::int64_t>(head), static_cast<std::int64_t>(token)),
+                          view.strides[1] * size, element, next - first, first});
+        }
     }
 }
 
