@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,17 +111,23 @@ def test_python_runs_on_while_a_pool_codes() -> None:
 
 
 def test_a_pool_ends_with_its_last_reference(source: np.ndarray[Any, Any]) -> None:
-    before = threads_of_this_process()
+    assert_pool_threads(0)
     pool = lynx.ThreadPool(5)
     round_trip(source, lynx.PlaneLayout(SPEC), 8, executor=pool)
-    assert threads_of_this_process() == before + 4
+    assert_pool_threads(4)
     del pool
+    assert_pool_threads(0)
+
+
+def assert_pool_threads(expected: int) -> None:
+    """So many threads of pools there are; one that was joined may be listed for a moment longer."""
     deadline = time.monotonic() + 10
-    while threads_of_this_process() != before:  # one that was joined may be listed for a moment longer
-        assert time.monotonic() < deadline
+    while (found := sum(name == "lynx pool" for name in names_of_threads())) != expected:
+        assert time.monotonic() < deadline, f"{found} threads of pools, not {expected}"
         time.sleep(0.01)
 
 
-def threads_of_this_process() -> int:
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
+def names_of_threads() -> Iterator[str]:
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            yield (task / "comm").read_text(encoding="utf-8").strip()

@@ -1,3 +1,5 @@
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -65,6 +67,7 @@ struct ThreadPool::State {
     }
 
     void help(const std::stop_token& stop) {
+        ::pthread_setname_np(::pthread_self(), "lynx pool");  // for those who look with top or a debugger
         std::unique_lock lock(mutex);
         Run* run = nullptr;
         while (wake.wait(lock, stop, [&] { return (run = with_tasks()) != nullptr; })) {
