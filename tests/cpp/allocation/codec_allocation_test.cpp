@@ -35,8 +35,8 @@ struct CachedTensor {
     Tensor destination;
     std::vector<std::byte> guarded;  ///< the coded tensor between two guards
 
-    CachedTensor(Coding coding, std::uint8_t anchor_bits, Strides strides, unsigned seed)
-        : layout({coding, DType::kBF16, kHeads, kTokens, kHeadDim, anchor_bits, 4}),
+    CachedTensor(Coding coding, bool exact, std::uint8_t anchor_bits, Strides strides, unsigned seed)
+        : layout({coding, DType::kBF16, kHeads, kTokens, kHeadDim, anchor_bits, 4, exact}),
           source(DType::kBF16, kHeads, kTokens, kHeadDim, strides),
           destination(DType::kBF16, kHeads, kTokens, kHeadDim, strides),
           guarded(layout.bytes() + 2 * kGuard, kGuardByte) {
@@ -58,10 +58,10 @@ struct CachedTensor {
 };
 
 /// K and V of several layers, of all strides.
-std::vector<CachedTensor> make_prompt(Coding coding) {
+std::vector<CachedTensor> make_prompt(Coding coding, bool exact = false) {
     std::vector<CachedTensor> prompt;
     for (unsigned i = 0; i < 2 * kLayers; ++i)
-        prompt.emplace_back(coding, i % 2 == 0 ? kDefaultKeyAnchorBits : kDefaultValueAnchorBits,
+        prompt.emplace_back(coding, exact, i % 2 == 0 ? kDefaultKeyAnchorBits : kDefaultValueAnchorBits,
                             kAllStrides[i % std::size(kAllStrides)], i);
     return prompt;
 }
@@ -71,6 +71,11 @@ void encode_and_decode(const Codec& codec, std::vector<CachedTensor>& prompt, Ex
     for (unsigned part = 0; part < prompt.front().layout.parts(); ++part)
         for (CachedTensor& t : prompt)
             codec.decode(t.layout, t.coded(), t.layout.planes_through(part), t.destination.mutable_view(), executor);
+    for (CachedTensor& t : prompt) {
+        if (!t.layout.has_exact()) continue;
+        (void)codec.encode_exact(t.source.view(), t.layout, t.coded());
+        codec.decode_exact(t.layout, t.coded(), t.destination.mutable_view());
+    }
 }
 
 struct NamedExecutor {
@@ -130,7 +135,7 @@ TEST(Allocations, AreCountedHoweverTheyAreMade) {
 TEST(CodecAllocation, EncodeAndDecodeOfAPromptTakeNoMemory) {
     if (!testing::counts_allocations()) GTEST_SKIP() << "sanitizers bring an allocator of their own";
     for (const Coding coding : {Coding::kPlanes, Coding::kRaw}) {
-        std::vector<CachedTensor> prompt = make_prompt(coding);
+        std::vector<CachedTensor> prompt = make_prompt(coding, coding == Coding::kPlanes);
         for_each_executor([&](Executor* executor) {
             for (const std::string_view name : Codec::available()) {
                 const Codec& codec = Codec::by_name(name);
