@@ -37,6 +37,7 @@ class OddThreads : public Executor {
     [[nodiscard]] unsigned concurrency() const noexcept override { return 100; }
     void run(std::size_t tasks, Task task) override {
         std::vector<std::jthread> threads;
+        threads.reserve(tasks);
         for (std::size_t i = 0; i < tasks; ++i)
             threads.emplace_back([i, task, this] {
                 std::fesetround(FE_UPWARD);
