@@ -121,48 +121,82 @@ struct Span {
     __m256 poison = _mm256_setzero_ps();
 };
 
-/// The stages that pair the units of a block, kRadix units that are kStride apart.
+/// Adds kCount registers, where those from kCount / 2 on are the last stage's differences. Where one of a sum and
+/// its difference is a NaN and the other is not, that one is an infinity: so the sums show every NaN.
+template <unsigned kCount>
+LYNX_INLINE void widen_span(const __m256* x, Span& span) noexcept {
+    __m256 low[kCount];
+    __m256 high[kCount];
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < kCount; ++i) low[i] = high[i] = x[i];
+#pragma GCC unroll 3
+    for (unsigned h = kCount / 2; h > 0; h /= 2)
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < h; ++i) {
+            low[i] = _mm256_min_ps(low[i], low[i + h]);
+            high[i] = _mm256_max_ps(high[i], high[i + h]);
+        }
+    span.low = _mm256_min_ps(low[0], span.low);
+    span.high = _mm256_max_ps(high[0], span.high);
+#pragma GCC unroll 2
+    for (unsigned i = 0; i < kCount / 2; i += 2) span.poison = _mm256_fmadd_ps(x[i], x[i + 1], span.poison);
+}
+
+/// The stages that pair the units of a block, kRadix units that are kStride apart; after the last ones, the span.
 template <unsigned kRadix, std::size_t kStride, bool kLast>
 LYNX_INLINE void rotate_across(float* y, Span& span) noexcept {
-    for (unsigned r = 0; r < 8; ++r) {
-        __m256 x[kRadix];
+    // Columns at a time: what is left to do to a single one of two would not fill the CPU.
+    constexpr unsigned kColumns = kRadix >= 4 ? 1 : 2;
+    for (unsigned r = 0; r < 8; r += kColumns) {
+        __m256 x[kRadix * kColumns];
 #pragma GCC unroll 8
-        for (unsigned i = 0; i < kRadix; ++i) x[i] = _mm256_load_ps(y + 8 * r + i * kStride * kUnitFloats);
+        for (unsigned i = 0; i < kRadix * kColumns; ++i)
+            x[i] = _mm256_load_ps(y + 8 * (r + i % kColumns) + i / kColumns * kStride * kUnitFloats);
 #pragma GCC unroll 3
-        for (unsigned h = 1; h < kRadix; h *= 2)
+        for (unsigned h = kColumns; h < kRadix * kColumns; h *= 2)
 #pragma GCC unroll 8
-            for (unsigned i = 0; i < kRadix; ++i)
+            for (unsigned i = 0; i < kRadix * kColumns; ++i)
                 if ((i & h) == 0) butterfly(x[i], x[i + h]);
 #pragma GCC unroll 8
-        for (unsigned i = 0; i < kRadix; ++i) {
-            if (kRadix > 1) _mm256_store_ps(y + 8 * r + i * kStride * kUnitFloats, x[i]);
-            if (!kLast) continue;
-            span.low = _mm256_min_ps(x[i], span.low);
-            span.high = _mm256_max_ps(x[i], span.high);
-            if (kRadix == 1 || i % 2 == 1) span.poison = _mm256_fmadd_ps(x[i], x[kRadix == 1 ? i : i - 1], span.poison);
-        }
+        for (unsigned i = 0; i < kRadix * kColumns; ++i)
+            _mm256_store_ps(y + 8 * (r + i % kColumns) + i / kColumns * kStride * kUnitFloats, x[i]);
+        if (kLast) widen_span<kRadix * kColumns>(x, span);
     }
 }
 
-/// Both vectors' H x, unit behind unit, to y. Without the factor, which the range and the codes apply.
+/// The first five stages of both vectors (four, for blocks of 16), unit behind unit, to y.
 template <DType kType, unsigned kLog2>
-LYNX_INLINE Span rotate_pair(const std::byte* a, const std::byte* b, std::size_t head_dim, float* y) noexcept {
+LYNX_INLINE void rotate_units(const std::byte* a, const std::byte* b, std::size_t head_dim, float* y) noexcept {
     constexpr std::size_t kSize = kType == DType::kF32 ? 4 : 2;
+    for (std::size_t at = 0; at < head_dim; at += kUnit) {
+        // An odd last block of 16 is taken twice: that changes no minimum.
+        const std::size_t second = kLog2 == 4 && at + 16 == head_dim ? 0 : 16;
+        rotate_unit<kType, kLog2>(a + at * kSize, b + at * kSize, second, y + 2 * at);
+    }
+}
+
+/// The other stages. Without the factor, which the range and the codes apply.
+template <unsigned kLog2>
+LYNX_INLINE Span rotate_blocks(std::size_t head_dim, float* y) noexcept {
     constexpr std::size_t kStep = kLog2 > 5 ? std::size_t{1} << kLog2 : kUnit;
     Span span;
-    for (std::size_t start = 0; start < head_dim; start += kStep, y += 2 * kStep) {
-        for (std::size_t unit = 0; unit < kStep; unit += kUnit) {
-            const std::size_t at = (start + unit) * kSize;
-            // An odd last block of 16 is taken twice: that changes no minimum.
-            const std::size_t second = kLog2 == 4 && start + 16 == head_dim ? 0 : 16;
-            rotate_unit<kType, kLog2>(a + at, b + at, second, y + 2 * unit);
-        }
-        if constexpr (kLog2 <= 8) {
-            rotate_across<kLog2 <= 5 ? 1u : 1u << (kLog2 - 5), 1, true>(y, span);
+    for (std::size_t at = 0; at < head_dim; at += kStep) {
+        float* block = y + 2 * at;
+        if constexpr (kLog2 <= 5) {
+            // No stage is left. With each register twice all of them are taken for sums.
+            for (unsigned r = 0; r < 8; r += 2) {
+                const __m256 x = _mm256_load_ps(block + 8 * r);
+                const __m256 z = _mm256_load_ps(block + 8 * r + 8);
+                const __m256 twice[4] = {x, z, x, z};
+                widen_span<4>(twice, span);
+            }
+        } else if constexpr (kLog2 <= 8) {
+            rotate_across<1u << (kLog2 - 5), 1, true>(block, span);
         } else {
             for (std::size_t eight = 0; eight < kStep; eight += 8 * kUnit)
-                rotate_across<8, 1, false>(y + 2 * eight, span);
-            for (std::size_t i = 0; i < 8; ++i) rotate_across<1u << (kLog2 - 8), 8, true>(y + i * kUnitFloats, span);
+                rotate_across<8, 1, false>(block + 2 * eight, span);
+            for (std::size_t i = 0; i < 8; ++i)
+                rotate_across<1u << (kLog2 - 8), 8, true>(block + i * kUnitFloats, span);
         }
     }
     return span;
@@ -251,8 +285,9 @@ LYNX_INLINE unsigned encode_eight(const std::byte* const* src, std::size_t head_
     alignas(32) float y[kPairs][2 * kMaxHeadDim];
     const std::size_t row_bytes = head_dim / 8;
     Span spans[kPairs];
-    for (std::size_t p = 0; p < kPairs; ++p)
-        spans[p] = rotate_pair<kType, kLog2>(src[p], src[p + kPairs], head_dim, y[p]);
+    // Loops of their own, so that what stands side by side does not wait for each other.
+    for (std::size_t p = 0; p < kPairs; ++p) rotate_units<kType, kLog2>(src[p], src[p + kPairs], head_dim, y[p]);
+    for (std::size_t p = 0; p < kPairs; ++p) spans[p] = rotate_blocks<kLog2>(head_dim, y[p]);
     Quantizer q;
     quantizer_of<kLog2>(spans, scales, zeros, q);
     for (std::size_t p = 0; p < kPairs; ++p) {
