@@ -74,8 +74,8 @@ void encode_and_decode(const Codec& codec, std::vector<CachedTensor>& prompt, Ex
             codec.decode(t.layout, t.coded(), t.layout.planes_through(part), t.destination.mutable_view(), executor);
     for (CachedTensor& t : prompt) {
         if (!t.layout.has_exact()) continue;
-        (void)codec.encode_exact(t.source.view(), t.layout, t.coded());
-        codec.decode_exact(t.layout, t.coded(), t.destination.mutable_view());
+        (void)codec.encode_exact(t.source.view(), t.layout, t.coded(), executor);
+        codec.decode_exact(t.layout, t.coded(), t.destination.mutable_view(), executor);
     }
 }
 
