@@ -53,6 +53,7 @@ struct Kernels {
 };
 
 extern const Kernels kScalarKernels;
+extern const Kernels kAvx512Kernels;  ///< x86-64 builds only
 
 /// All of this build, the fastest first; the last is kScalarKernels. Not every CPU runs all of them.
 [[nodiscard]] std::span<const Kernels* const> built_kernels() noexcept;
