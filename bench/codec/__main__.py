@@ -1,0 +1,129 @@
+"""The command `python -m bench.codec`: runs the program and what stands beside it, prints tables and bounds."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import lynx
+
+if TYPE_CHECKING:
+    from .baselines import Baseline
+
+INTERRUPTED = 130
+PROGRAM = Path("build/bench-codec/bench/codec/lynx_bench_codec")
+REPORT = Path("build/bench/codec.json")
+
+OnProgress = Callable[[str, int, int], None]
+"""What is being measured, how many of how many steps are done."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the bench; the exit code: 0, also where a bound is missed, 1 for an error, 130 for Ctrl-C."""
+    arguments = _parser().parse_args(argv)
+    try:
+        _run(arguments)
+        return 0
+    except KeyboardInterrupt:
+        print("bench.codec: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (lynx.Error, ValueError, OSError, ImportError) as e:  # What a user can mend.
+        print(f"bench.codec: {e}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    # Here and not above, so that --help and wrong usage do not wait for torch.
+    from . import native, report
+
+    console = Console(no_color=arguments.no_color, highlight=False)
+    with _progress(arguments.no_color) as on_progress:
+        results = native.run(
+            arguments.program, arguments.full, lambda done, total: on_progress("the codec's kernels", done, total)
+        )
+        baselines = [] if arguments.kernels_only else _baselines(results.memory_bytes, arguments.full, on_progress)
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(report.to_json(results, baselines, None), indent=2) + "\n")
+    console.print(report.kernels_table(results))
+    if baselines:
+        console.print(report.baselines_table(baselines))
+    for check in report.checks(results, baselines, None):
+        console.print(check.line(), soft_wrap=True)
+
+
+def _baselines(memory_bytes: int, full: bool, on_progress: OnProgress) -> list[Baseline]:
+    import torch
+
+    from . import baselines, cache
+
+    torch.set_num_threads(1)
+    codec = lynx.Codec.best()
+    repetitions = 9 if full else 5
+    steps: list[Callable[[], Sequence[Baseline]]] = [
+        *(
+            lambda head_dim=head_dim, compiled=compiled: [
+                baselines.encode_by_torch(codec, memory_bytes, head_dim, repetitions, compiled)
+            ]
+            for compiled in ((False, True) if full else (False,))
+            for head_dim in (64, 128, 256)
+        ),
+        lambda: [baselines.split_by_blosc2(memory_bytes, repetitions)],
+        lambda: baselines.lossless_by_zipnn(cache.as_bytes(cache.smollm2()), repetitions),
+    ]
+    found: list[Baseline] = []
+    for done, step in enumerate(steps):
+        on_progress("what stands beside it", done, len(steps))
+        found += step()
+    on_progress("what stands beside it", len(steps), len(steps))
+    return found
+
+
+@contextlib.contextmanager
+def _progress(no_color: bool) -> Iterator[OnProgress]:
+    """On the standard error, a bar on a terminal and a line for every tenth of the steps elsewhere."""
+    console = Console(stderr=True, no_color=no_color, highlight=False)
+    if not console.is_terminal:
+
+        def say(what: str, done: int, total: int) -> None:
+            if done * 10 // total != (done - 1) * 10 // total:
+                console.print(f"{what}: {done} of {total} are measured")
+
+        yield say
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks = {}
+
+        def draw(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done)
+
+        yield draw
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.codec",
+        description="Times the codec's kernels against memcpy, and beside them torch, blosc2 and zipnn. One thread.",
+    )
+    parser.add_argument("--full", action="store_true", help="every kernel, source type, size and instruction set")
+    parser.add_argument("--kernels-only", action="store_true", help="without torch, blosc2 and zipnn")
+    parser.add_argument(
+        "--program", type=Path, default=PROGRAM, metavar="FILE", help=f"the C++ benchmarks (default {PROGRAM})"
+    )
+    parser.add_argument("--json", type=Path, default=REPORT, metavar="FILE", help=f"the result (default {REPORT})")
+    parser.add_argument("--no-color", action="store_true", help="no colours")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
