@@ -26,12 +26,12 @@ void bind_codec(nb::module_& m) {
         .def(
             "__init__",
             [](TensorSpec* self, std::uint32_t heads, std::uint32_t tokens, std::uint32_t head_dim, Coding coding,
-               DType dtype, std::uint8_t anchor_bits, std::uint16_t sink_tokens) {
-                new (self) TensorSpec{coding, dtype, heads, tokens, head_dim, anchor_bits, sink_tokens};
+               DType dtype, std::uint8_t anchor_bits, std::uint16_t sink_tokens, bool exact) {
+                new (self) TensorSpec{coding, dtype, heads, tokens, head_dim, anchor_bits, sink_tokens, exact};
             },
             nb::arg("heads"), nb::arg("tokens"), nb::arg("head_dim"), nb::kw_only(),
             nb::arg("coding") = Coding::kPlanes, nb::arg("dtype") = DType::kBF16, nb::arg("anchor_bits") = 4,
-            nb::arg("sink_tokens") = 0)
+            nb::arg("sink_tokens") = 0, nb::arg("exact") = false)
         .def_ro("heads", &TensorSpec::heads)
         .def_ro("tokens", &TensorSpec::tokens)
         .def_ro("head_dim", &TensorSpec::head_dim)
@@ -39,13 +39,15 @@ void bind_codec(nb::module_& m) {
         .def_ro("dtype", &TensorSpec::dtype)
         .def_ro("anchor_bits", &TensorSpec::anchor_bits)
         .def_ro("sink_tokens", &TensorSpec::sink_tokens, "How many first tokens have all their bits in the anchor.")
+        .def_ro("exact", &TensorSpec::exact, "Is there a correction that restores the source bit for bit?")
         .def(
             "__eq__", [](const TensorSpec& a, const TensorSpec& b) { return a == b; }, nb::is_operator(),
             nb::sig("def __eq__(self, other: object, /) -> bool"))
         .def("__repr__", [](const TensorSpec& s) {
             return text("TensorSpec(heads=", s.heads, ", tokens=", s.tokens, ", head_dim=", s.head_dim,
                         ", coding=", s.coding == Coding::kRaw ? "RAW" : "PLANES", ", dtype=", name_of(s.dtype),
-                        ", anchor_bits=", int{s.anchor_bits}, ", sink_tokens=", s.sink_tokens, ")");
+                        ", anchor_bits=", int{s.anchor_bits}, ", sink_tokens=", s.sink_tokens,
+                        ", exact=", s.exact ? "True)" : "False)");
         });
 
     nb::class_<Extent>(m, "Extent", "A run of bytes inside a coded tensor.")
@@ -63,6 +65,8 @@ void bind_codec(nb::module_& m) {
         .def_prop_ro("scales", &PlaneLayout::scales)
         .def_prop_ro("zeros", &PlaneLayout::zeros)
         .def_prop_ro("sinks", &PlaneLayout::sinks, "The first tokens' bits that the anchor's planes lack.")
+        .def_prop_ro("exact_index", &PlaneLayout::exact_index, "Where each group of the exact tier ends.")
+        .def_prop_ro("exact_payload", &PlaneLayout::exact_payload, "The most that the exact tier's groups can take.")
         .def("plane", &PlaneLayout::plane, nb::arg("index"), "The extent of one plane; 0 is the most significant.")
         .def("part", &PlaneLayout::part, nb::arg("index"), "0 is the anchor, 1 the residual.")
         .def("planes_through", &PlaneLayout::planes_through, nb::arg("part"),
@@ -99,7 +103,33 @@ void bind_codec(nb::module_& m) {
             },
             nb::arg("layout"), nb::arg("source"), nb::arg("planes"), nb::arg("out"),
             nb::sig("def decode(self, layout: PlaneLayout, source: object, planes: int, out: object) -> None"),
-            "Decodes the first `planes` planes into `out` [heads, tokens, head_dim] of any dtype and strides.");
+            "Decodes the first `planes` planes into `out` [heads, tokens, head_dim] of any dtype and strides.")
+        .def(
+            "encode_exact",
+            [](const Codec& codec, nb::handle source, const PlaneLayout& layout, nb::handle coded) {
+                const SourceTensor tensor = borrow_source(source);
+                const auto [owner, bytes] = borrow_writable_bytes(coded);
+                const nb::gil_scoped_release release;
+                return codec.encode_exact(tensor.view, layout, bytes);
+            },
+            nb::arg("source"), nb::arg("layout"), nb::arg("coded"),
+            nb::sig("def encode_exact(self, source: object, layout: PlaneLayout, coded: object) -> int"),
+            "Writes the exact tier behind the planes that `encode` has written of `source` into `coded`. Returns how "
+            "many "
+            "bytes of layout.exact_payload it takes.")
+        .def(
+            "decode_exact",
+            [](const Codec& codec, const PlaneLayout& layout, nb::handle coded, nb::handle out) {
+                const auto [owner, bytes] = borrow_bytes(coded);
+                const DestinationTensor tensor = borrow_destination(out);
+                const nb::gil_scoped_release release;
+                codec.decode_exact(layout, bytes, tensor.view);
+            },
+            nb::arg("layout"), nb::arg("coded"), nb::arg("out"),
+            nb::sig("def decode_exact(self, layout: PlaneLayout, coded: object, out: object) -> None"),
+            "Restores the source's bits into `out` [heads, tokens, head_dim]. Raises CorruptData for bytes that no "
+            "encoder "
+            "writes; `out` is then overwritten in part.");
 }
 
 }  // namespace lynx::bindings

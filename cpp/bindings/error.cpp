@@ -18,6 +18,7 @@ enum Index : std::size_t {
     kPeer,
     kCancelled,
     kProtocol,
+    kCorrupt,
     kFabric,
     kCount
 };
@@ -44,6 +45,8 @@ void translate(const std::exception_ptr& p, void*) {
         raise(kCancelled, e);
     } catch (const ProtocolError& e) {
         raise(kProtocol, e);
+    } catch (const CorruptData& e) {
+        raise(kCorrupt, e);
     } catch (const FabricError& e) {
         raise(kFabric, e);
     } catch (const Error& e) {
@@ -75,6 +78,7 @@ void bind_error(nb::module_& m) {
     define(kPeer, "PeerLost", PyExc_ConnectionError, "A peer that was there has gone.");
     define(kCancelled, "Cancelled", nullptr, "The other side ended the transfer on purpose.");
     define(kProtocol, "ProtocolError", nullptr, "What a peer sent cannot be accepted.");
+    define(kCorrupt, "CorruptData", nullptr, "Coded bytes are none that an encoder writes.");
     define(kFabric, "FabricError", nullptr, "A libfabric call failed, or no provider fits.");
     nb::register_exception_translator(translate);
 }

@@ -65,6 +65,13 @@ class LYNX_API ProtocolError : public Error {
     ~ProtocolError() override;
 };
 
+/// Coded bytes are none that an encoder writes: they were damaged, or never written.
+class LYNX_API CorruptData : public Error {
+   public:
+    using Error::Error;
+    ~CorruptData() override;
+};
+
 /// A libfabric call failed, or no provider fits; the message names the call and the provider.
 class LYNX_API FabricError : public Error {
    public:

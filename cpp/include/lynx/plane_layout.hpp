@@ -40,6 +40,9 @@ struct TensorSpec {
     /// How many of the first tokens have all their bits in the anchor, up to kMaxSinkTokens and fewer if there
     /// are fewer tokens; ignored for kRaw. With anchor_bits = 8 all tokens have.
     std::uint16_t sink_tokens = 0;
+    /// Is there a correction behind the planes that restores the source bit for bit? For bf16 and fp16 sources in
+    /// kPlanes; ignored for kRaw, which is exact.
+    bool exact = false;
 
     friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
@@ -59,6 +62,8 @@ struct Extent {
 ///
 /// A *part* is what is sent, counted and published as one: part 0 is the anchor (scales, zeros, sinks and the
 /// `anchor_bits` first planes), part 1 the residual (the other planes). Each is one contiguous extent.
+/// The exact tier, if there is one, lies behind the planes: the index of its groups, then their bits, whose number
+/// depends on the values; its extent is the most that they can take.
 /// kRaw has part 0 alone. With anchor_bits = 8 part 1 exists and is empty. The extent of a plane or part
 /// past the last is empty and lies at the end.
 class LYNX_API PlaneLayout {
@@ -69,6 +74,7 @@ class LYNX_API PlaneLayout {
     [[nodiscard]] const TensorSpec& spec() const noexcept { return spec_; }
     [[nodiscard]] std::size_t vectors() const noexcept { return vectors_; }
     [[nodiscard]] std::size_t bytes() const noexcept;
+    [[nodiscard]] bool has_exact() const noexcept;  ///< never for kRaw
 
     [[nodiscard]] Extent scales() const noexcept;  ///< fp16 each; empty for kRaw
     [[nodiscard]] Extent zeros() const noexcept;   ///< fp16 each; empty for kRaw
@@ -77,6 +83,13 @@ class LYNX_API PlaneLayout {
     [[nodiscard]] std::uint32_t sink_tokens() const noexcept;   ///< of each head in sinks(); 0 if that is empty
     [[nodiscard]] Extent plane(unsigned index) const noexcept;  ///< 0 is the most significant
     [[nodiscard]] unsigned planes() const noexcept;             ///< 1 for kRaw, else 8
+
+    /// Of the exact tier: for each group of group_vectors() vectors where it ends in exact_payload(), a u32 in units
+    /// of 8 bytes. Empty if there is no exact tier, as the payload is.
+    [[nodiscard]] Extent exact_index() const noexcept;
+    [[nodiscard]] Extent exact_payload() const noexcept;  ///< as many bytes as the source
+    [[nodiscard]] std::size_t group_vectors() const noexcept;
+    [[nodiscard]] std::size_t groups() const noexcept;
 
     [[nodiscard]] unsigned parts() const noexcept;  ///< 1 for kRaw, else 2
     [[nodiscard]] Extent part(unsigned index) const noexcept;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "codec/exact.hpp"
 #include "codec/float_environment.hpp"
 #include "codec/kernels.hpp"
 #include "codec/raw.hpp"
@@ -55,6 +56,11 @@ void check_size(const char* call, const char* which, std::size_t bytes, const Pl
     if (bytes != layout.bytes())
         throw InvalidArgument(
             text(call, ": ", which, " holds ", bytes, " bytes and the layout takes exactly ", layout.bytes()));
+}
+
+void check_exact(const char* call, const PlaneLayout& layout) {
+    if (!layout.has_exact())
+        throw InvalidArgument(text(call, ": the layout has no exact tier; TensorSpec.exact asks for one"));
 }
 
 template <class Byte>
@@ -212,6 +218,31 @@ void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes
         });
     });
     if (planes >= spec.anchor_bits && planes < kPlaneCount) decode_sinks(layout, src, decode_vectors, dst);
+}
+
+std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded) const {
+    const TensorSpec& spec = layout.spec();
+    check_view("Codec::encode_exact", "src", src, spec);
+    check_size("Codec::encode_exact", "coded", coded.size(), layout);
+    check_exact("Codec::encode_exact", layout);
+    if (src.dtype != spec.dtype)
+        throw InvalidArgument(text("Codec::encode_exact: src.dtype is ", name_of(src.dtype), " and the layout's is ",
+                                   name_of(spec.dtype), "; the exact tier restores bits, so they have to be the same"));
+    const codec::DefaultFloatEnvironment environment;
+    return codec::encode_exact(*kernels_, src, layout, coded);
+}
+
+void Codec::decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst) const {
+    const TensorSpec& spec = layout.spec();
+    check_view("Codec::decode_exact", "dst", dst, spec);
+    check_size("Codec::decode_exact", "coded", coded.size(), layout);
+    check_exact("Codec::decode_exact", layout);
+    const codec::DefaultFloatEnvironment environment;
+    const std::optional<codec::ExactFault> fault = codec::decode_exact(*kernels_, layout, coded, dst);
+    if (fault)
+        throw CorruptData(text("Codec::decode_exact: group ", fault->group, " of ", layout.groups(), ", vectors ",
+                               fault->group * layout.group_vectors(), " onwards, ", fault->what,
+                               "; the destination is overwritten in part, so decode its planes again or drop it"));
 }
 
 }  // namespace lynx

@@ -1,6 +1,6 @@
 // One instruction set's codec functions. A new instruction set is one file that fills one Kernels, and one
-// line in kernels_<architecture>.cpp. Every one of them gives the very bytes and values that docs/wire-format.md defines:
-// the scalar kernels are the reference that the others are tested against.
+// line in kernels_<architecture>.cpp. Every one of them gives the very bytes and values that docs/wire-format.md
+// defines: the scalar kernels are the reference that the others are tested against.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "codec/exact_tier.hpp"
 #include "lynx/dtype.hpp"
 
 namespace lynx::codec {
@@ -38,21 +39,61 @@ struct DecodeJob {
     std::ptrdiff_t dst_step = 0;
 };
 
-/// Both run in the default floating-point environment, allocate nothing and throw nothing.
+/// One group of the exact tier: the values of consecutive vectors against their reconstruction from 8 planes.
+struct ExactEncodeJob {
+    const std::byte* src = nullptr;  ///< the first vector; the elements of a vector are adjacent
+    std::ptrdiff_t src_step = 0;
+    const std::byte* reference = nullptr;  ///< the reconstruction, of the source's type, vector behind vector
+    const std::byte* scales = nullptr;
+    std::size_t vectors = 0;
+    std::uint32_t head_dim = 0;
+    std::byte* dst = nullptr;  ///< has room for `limit` bytes and kExactSlack more
+    std::size_t limit = 0;     ///< a multiple of kGroupAlignment
+};
+
+struct ExactDecodeJob {
+    const std::byte* src = nullptr;  ///< kExactSlack bytes behind the group's may be read and mean nothing
+    std::size_t src_bytes = 0;       ///< a multiple of kGroupAlignment
+    const std::byte* reference = nullptr;
+    const std::byte* scales = nullptr;
+    std::size_t vectors = 0;
+    std::uint32_t head_dim = 0;
+    std::byte* dst = nullptr;
+    std::ptrdiff_t dst_step = 0;
+};
+
+/// What an exact kernel may touch behind the end: it looks where it is after each word.
+inline constexpr std::size_t kExactSlack = kMaxWordBytes + 64;
+
+/// They run in the default floating-point environment, allocate nothing and throw nothing.
 /// EncodeFn returns how many vectors were not finite.
 using EncodeFn = std::size_t (*)(const EncodeJob&) noexcept;
 using DecodeFn = void (*)(const DecodeJob&) noexcept;
+/// Returns the group's bytes, a multiple of kGroupAlignment; `limit` if it does not take less.
+using ExactEncodeFn = std::size_t (*)(const ExactEncodeJob&) noexcept;
+/// Returns whether the group's bits are what an encoder can have written: they end where its bytes do, and what
+/// fills the last bytes is 0. If not, `dst` holds nothing of use.
+using ExactDecodeFn = bool (*)(const ExactDecodeJob&) noexcept;
 
 inline constexpr std::size_t kDTypes = 3;
+inline constexpr std::size_t kExactDTypes = 2;
 
 struct Kernels {
     std::string_view name;
-    bool (*supported)() noexcept;          ///< does this CPU run them?
-    std::array<EncodeFn, kDTypes> encode;  ///< by the source's DType
-    std::array<DecodeFn, kDTypes> decode;  ///< by the destination's DType
+    bool (*supported)() noexcept;                          ///< does this CPU run them?
+    std::array<EncodeFn, kDTypes> encode;                  ///< by the source's DType
+    std::array<DecodeFn, kDTypes> decode;                  ///< by the destination's DType
+    std::array<ExactEncodeFn, kExactDTypes> encode_exact;  ///< by the source's DType
+    std::array<ExactDecodeFn, kExactDTypes> decode_exact;
 };
 
 extern const Kernels kScalarKernels;
+
+/// The scalar exact kernels, in a file of their own.
+template <DType kType>
+std::size_t encode_exact_scalar(const ExactEncodeJob& job) noexcept;
+template <DType kType>
+bool decode_exact_scalar(const ExactDecodeJob& job) noexcept;
 
 /// All of this build, the fastest first; the last is kScalarKernels. Not every CPU runs all of them.
 [[nodiscard]] std::span<const Kernels* const> built_kernels() noexcept;

@@ -2,15 +2,32 @@
 
 #include <algorithm>
 
+#include "codec/exact_tier.hpp"
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 
 namespace lynx {
 namespace {
 
+using codec::kGroupAlignment;
+using codec::kMaxGroupValues;
+
 void check_range(const char* field, std::uint64_t value, std::uint64_t least, std::uint64_t most) {
     if (value < least || value > most)
         throw InvalidArgument(text("TensorSpec: ", field, " is ", value, "; it has to be ", least, " to ", most));
+}
+
+// Where a group ends is a u32 in units of kGroupAlignment.
+constexpr std::uint64_t kMaxExactBytes = std::uint64_t{UINT32_MAX} * kGroupAlignment;
+
+void check_exact(const TensorSpec& spec) {
+    if (size_of(spec.dtype) != 2)
+        throw InvalidArgument(text("TensorSpec: exact is asked for with dtype ", name_of(spec.dtype),
+                                   "; there is an exact tier for bf16 and fp16 alone"));
+    const std::uint64_t bytes = std::uint64_t{spec.heads} * spec.tokens * spec.head_dim * 2;
+    if (bytes > kMaxExactBytes)
+        throw InvalidArgument(text("TensorSpec: exact is asked for of a tensor of ", bytes, " bytes; the most is ",
+                                   kMaxExactBytes, ": cut it by heads or tokens"));
 }
 
 TensorSpec checked(const TensorSpec& spec) {
@@ -28,11 +45,14 @@ TensorSpec checked(const TensorSpec& spec) {
     if (spec.coding == Coding::kPlanes) {
         check_range("anchor_bits", spec.anchor_bits, 1, kPlaneCount);
         check_range("sink_tokens", spec.sink_tokens, 0, kMaxSinkTokens);
+        if (spec.exact) check_exact(spec);
     }
     return spec;
 }
 
 constexpr std::size_t kScaleBytes = 2;
+constexpr std::size_t kIndexBytes = 4;
+constexpr std::size_t kMaxGroupVectors = 32;
 
 }  // namespace
 
@@ -45,7 +65,7 @@ PlaneLayout::PlaneLayout(const TensorSpec& spec)
 }
 
 std::size_t PlaneLayout::bytes() const noexcept {
-    return sinks().end() + planes() * plane_bytes_;
+    return exact_payload().end();
 }
 
 Extent PlaneLayout::scales() const noexcept {
@@ -72,6 +92,26 @@ Extent PlaneLayout::plane(unsigned index) const noexcept {
     return {sinks().end() + index * plane_bytes_, plane_bytes_};
 }
 
+bool PlaneLayout::has_exact() const noexcept {
+    return spec_.coding == Coding::kPlanes && spec_.exact;
+}
+
+std::size_t PlaneLayout::group_vectors() const noexcept {
+    return std::min(kMaxGroupVectors, kMaxGroupValues / spec_.head_dim);
+}
+
+std::size_t PlaneLayout::groups() const noexcept {
+    return (vectors_ + group_vectors() - 1) / group_vectors();
+}
+
+Extent PlaneLayout::exact_index() const noexcept {
+    return {sinks().end() + planes() * plane_bytes_, has_exact() ? groups() * kIndexBytes : 0};
+}
+
+Extent PlaneLayout::exact_payload() const noexcept {
+    return {exact_index().end(), has_exact() ? vectors_ * spec_.head_dim * size_of(spec_.dtype) : 0};
+}
+
 unsigned PlaneLayout::planes() const noexcept {
     return spec_.coding == Coding::kRaw ? 1 : kPlaneCount;
 }
@@ -83,7 +123,7 @@ unsigned PlaneLayout::parts() const noexcept {
 Extent PlaneLayout::part(unsigned index) const noexcept {
     const std::size_t anchor_end = plane(planes_through(0) - 1).end();
     if (index == 0) return {0, anchor_end};
-    if (index < parts()) return {anchor_end, bytes() - anchor_end};
+    if (index < parts()) return {anchor_end, exact_index().offset - anchor_end};
     return {bytes(), 0};
 }
 

@@ -35,22 +35,25 @@ void encode_raw(const TensorView& src, ByteSpan coded) noexcept {
     });
 }
 
-void decode_raw(ConstByteSpan coded, DType coded_as, const MutableTensorView& dst) noexcept {
-    const auto count = static_cast<std::size_t>(dst.head_dim());
-    const std::size_t coded_size = size_of(coded_as);
-    const std::size_t size = size_of(dst.dtype);
+void write_values(const std::byte* values, DType values_as, std::size_t count, const Run<std::byte>& run,
+                  DType run_as) noexcept {
     alignas(64) float floats[kPackBytes / sizeof(float)];
     alignas(64) std::byte converted[kPackBytes];
+    in_packs(run, count * sizeof(float), [&](const Run<std::byte>& pack) {
+        const std::byte* packed = values + (pack.first - run.first) * count * size_of(values_as);
+        if (values_as != run_as) {
+            to_floats(values_as, packed, pack.vectors * count, floats);
+            from_floats(run_as, floats, pack.vectors * count, converted);
+            packed = converted;
+        }
+        scatter(packed, count, size_of(run_as), pack);
+    });
+}
+
+void decode_raw(ConstByteSpan coded, DType coded_as, const MutableTensorView& dst) noexcept {
+    const auto count = static_cast<std::size_t>(dst.head_dim());
     for_each_run(dst, [&](const Run<std::byte>& run) {
-        in_packs(run, count * sizeof(float), [&](const Run<std::byte>& pack) {
-            const std::byte* packed = coded.data() + pack.first * count * coded_size;
-            if (coded_as != dst.dtype) {
-                to_floats(coded_as, packed, pack.vectors * count, floats);
-                from_floats(dst.dtype, floats, pack.vectors * count, converted);
-                packed = converted;
-            }
-            scatter(packed, count, size, pack);
-        });
+        write_values(coded.data() + run.first * count * size_of(coded_as), coded_as, count, run, dst.dtype);
     });
 }
 

@@ -245,6 +245,8 @@ const Kernels kScalarKernels{
     .supported = supported,
     .encode = {encode<DType::kBF16>, encode<DType::kF16>, encode<DType::kF32>},
     .decode = {decode<DType::kBF16>, decode<DType::kF16>, decode<DType::kF32>},
+    .encode_exact = {encode_exact_scalar<DType::kBF16>, encode_exact_scalar<DType::kF16>},
+    .decode_exact = {decode_exact_scalar<DType::kBF16>, decode_exact_scalar<DType::kF16>},
 };
 
 }  // namespace lynx::codec

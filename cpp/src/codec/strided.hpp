@@ -26,24 +26,30 @@ struct Run {
     }
 };
 
-/// Calls use(Run) for all vectors of the view in the order of the coded tensor: once if their steps allow it,
-/// else once a head.
+/// Calls use(Run) for `count` vectors of the view from `first` on, in the order of the coded tensor: once if one step
+/// leads through them, else once a head.
 template <class Byte, class Use>
-void for_each_run(const BasicTensorView<Byte>& view, Use&& use) {
+void for_each_run(const BasicTensorView<Byte>& view, std::size_t first, std::size_t count, Use&& use) {
     const auto size = static_cast<std::ptrdiff_t>(size_of(view.dtype));
     const auto heads = static_cast<std::size_t>(view.heads());
     const auto tokens = static_cast<std::size_t>(view.tokens());
-    if (heads == 0 || tokens == 0) return;
     const std::ptrdiff_t element = view.strides[2] * size;
-    if (tokens == 1) {
-        use(Run<Byte>{view.data, view.strides[0] * size, element, heads, 0});
-    } else if (heads == 1 || view.strides[0] == view.tokens() * view.strides[1]) {
-        use(Run<Byte>{view.data, view.strides[1] * size, element, heads * tokens, 0});
-    } else {
-        for (std::size_t h = 0; h < heads; ++h)
-            use(Run<Byte>{view.vector(static_cast<std::int64_t>(h), 0), view.strides[1] * size, element, tokens,
-                          h * tokens});
+    const bool one_step = heads == 1 || tokens == 1 || view.strides[0] == view.tokens() * view.strides[1];
+    const std::ptrdiff_t step = view.strides[tokens == 1 ? 0 : 1] * size;
+    for (const std::size_t end = first + count; first < end;) {
+        const std::size_t head = first / tokens;
+        const std::size_t token = first % tokens;
+        const std::size_t vectors = one_step ? end - first : std::min(end - first, tokens - token);
+        use(Run<Byte>{view.vector(static_cast<std::int64_t>(head), static_cast<std::int64_t>(token)), step, element,
+                      vectors, first});
+        first += vectors;
     }
+}
+
+/// The same for all vectors of the view.
+template <class Byte, class Use>
+void for_each_run(const BasicTensorView<Byte>& view, Use&& use) {
+    for_each_run(view, 0, static_cast<std::size_t>(view.heads() * view.tokens()), use);
 }
 
 namespace detail {

@@ -12,6 +12,7 @@ ConnectionFailed::~ConnectionFailed() = default;
 PeerLost::~PeerLost() = default;
 Cancelled::~Cancelled() = default;
 ProtocolError::~ProtocolError() = default;
+CorruptData::~CorruptData() = default;
 FabricError::~FabricError() = default;
 
 }  // namespace lynx
