@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 PROGRAM = Path("build/bench-codec/bench/codec/lynx_bench_codec")
 REPORT = Path("build/bench/codec.json")
+
+_TABLE_COLUMNS = 120  # Where there is no terminal that has a width.
 
 OnProgress = Callable[[str, int, int], None]
 """What is being measured, how many of how many steps are done."""
@@ -45,21 +49,34 @@ def _run(arguments: argparse.Namespace) -> None:
     from . import native, report
 
     console = Console(no_color=arguments.no_color, highlight=False)
+    if not console.is_terminal:
+        console.width = _TABLE_COLUMNS
     with _progress(arguments.no_color) as on_progress:
         results = native.run(
             arguments.program, arguments.full, lambda done, total: on_progress("the codec's kernels", done, total)
         )
-        baselines = [] if arguments.kernels_only else _baselines(results.memory_bytes, arguments.full, on_progress)
+        beside = Beside() if arguments.kernels_only else _beside(results.memory_bytes, arguments.full, on_progress)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report.to_json(results, baselines, None), indent=2) + "\n")
+    arguments.json.write_text(json.dumps(report.to_json(results, beside.baselines, beside.exact_bits), indent=2) + "\n")
     console.print(report.kernels_table(results))
-    if baselines:
-        console.print(report.baselines_table(baselines))
-    for check in report.checks(results, baselines, None):
+    if beside.baselines:
+        console.print(report.baselines_table(beside.baselines))
+    for note in beside.notes:
+        console.print(note, soft_wrap=True)
+    for check in report.checks(results, beside.baselines, beside.exact_bits):
         console.print(check.line(), soft_wrap=True)
 
 
-def _baselines(memory_bytes: int, full: bool, on_progress: OnProgress) -> list[Baseline]:
+@dataclass
+class Beside:
+    """What stands beside the kernels, and what of it could not be measured."""
+
+    baselines: list[Baseline] = field(default_factory=list)
+    exact_bits: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def _beside(memory_bytes: int, full: bool, on_progress: OnProgress) -> Beside:
     import torch
 
     from . import baselines, cache
@@ -67,23 +84,33 @@ def _baselines(memory_bytes: int, full: bool, on_progress: OnProgress) -> list[B
     torch.set_num_threads(1)
     codec = lynx.Codec.best()
     repetitions = 9 if full else 5
-    steps: list[Callable[[], Sequence[Baseline]]] = [
-        *(
-            lambda head_dim=head_dim, compiled=compiled: [
-                baselines.encode_by_torch(codec, memory_bytes, head_dim, repetitions, compiled)
-            ]
-            for compiled in ((False, True) if full else (False,))
-            for head_dim in (64, 128, 256)
-        ),
-        lambda: [baselines.split_by_blosc2(memory_bytes, repetitions)],
-        lambda: baselines.lossless_by_zipnn(cache.as_bytes(cache.smollm2()), repetitions),
+    beside = Beside()
+
+    def by_torch(head_dim: int, compiled: bool) -> None:
+        beside.baselines.append(baselines.encode_by_torch(codec, memory_bytes, head_dim, repetitions, compiled))
+
+    def by_blosc2() -> None:
+        beside.baselines.append(baselines.split_by_blosc2(memory_bytes, repetitions))
+
+    def on_smollm2() -> None:
+        coding = cache.ExactCoding(codec, cache.smollm2())
+        beside.exact_bits = coding.bits_per_value()
+        beside.baselines += baselines.lossless_by_zipnn(coding, repetitions)
+
+    steps: list[Callable[[], None]] = [
+        functools.partial(by_torch, head_dim, compiled)
+        for compiled in ((False, True) if full else (False,))
+        for head_dim in (64, 128, 256)
     ]
-    found: list[Baseline] = []
+    steps += [by_blosc2, on_smollm2]
     for done, step in enumerate(steps):
         on_progress("what stands beside it", done, len(steps))
-        found += step()
+        try:
+            step()
+        except ImportError as e:  # blosc2 has no wheel for every Python.
+            beside.notes.append(f"not measured: {e}")
     on_progress("what stands beside it", len(steps), len(steps))
-    return found
+    return beside
 
 
 @contextlib.contextmanager

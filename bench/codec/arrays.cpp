@@ -59,9 +59,11 @@ std::vector<std::byte> tile_as(DType dtype) {
     return bytes;
 }
 
-/// Of the coded form of any source of that size: fp16 with the smallest head_dim has the most vectors.
+/// Of the coded form of any source of that size: 16 bits a value and the smallest head_dim make the most vectors.
 std::size_t largest_coded(std::size_t source_bytes) {
-    return PlaneLayout(spec_of(DType::kF16, kChannels, source_bytes)).bytes();
+    TensorSpec spec = spec_of(DType::kBF16, kChannels, source_bytes);
+    spec.exact = true;
+    return PlaneLayout(spec).bytes();
 }
 
 }  // namespace
@@ -109,7 +111,9 @@ ByteSpan Arrays::coded(const PlaneLayout& layout) noexcept {
 ByteSpan Arrays::coded_source(const PlaneLayout& layout) {
     const TensorView view = source(layout);
     if (coded_spec_ != layout.spec()) {
-        Codec::best().encode(view, layout, coded(layout));
+        const Codec& codec = Codec::best();
+        codec.encode(view, layout, coded(layout));
+        if (layout.has_exact()) codec.encode_exact(view, layout, coded(layout));
         coded_spec_ = layout.spec();
     }
     return coded_.span().first(layout.bytes());

@@ -31,7 +31,8 @@ class Arrays {
     [[nodiscard]] MutableTensorView destination(const PlaneLayout& layout) noexcept;
     /// The bytes of the coded tensor, whatever they hold.
     [[nodiscard]] ByteSpan coded(const PlaneLayout& layout) noexcept;
-    /// The same after source() has been coded into them by the fastest codec; done again only for another layout.
+    /// The same after source() has been coded into them by the fastest codec, with the exact tier if the layout has
+    /// one; done again only for another layout.
     /// They are to be read only; what is not const is the type, which Call shares with those that write.
     [[nodiscard]] ByteSpan coded_source(const PlaneLayout& layout);
 

@@ -16,6 +16,14 @@ void decode(const Call& call) {
     call.codec.decode(call.layout, call.coded, planes, call.destination);
 }
 
+void encode_exact(const Call& call) {
+    call.codec.encode_exact(call.source, call.layout, call.coded);
+}
+
+void decode_exact(const Call& call) {
+    call.codec.decode_exact(call.layout, call.coded, call.destination);
+}
+
 constexpr std::array kKernels{
     Kernel{.name = "encode", .run = encode, .any_dtype = true},
     Kernel{.name = "decode3", .run = decode<3>, .reads_coded = true},
@@ -28,6 +36,9 @@ constexpr std::array kKernels{
            .reads_coded = true,
            .before = decode<kAnchorPlanes>,
            .beside = decode<kPlaneCount>},
+    // The exact tier alone, behind planes that are there; and what the receiver does: planes and exact tier to bits.
+    Kernel{.name = "encode_exact", .run = encode_exact, .reads_coded = true, .exact = true, .any_dtype = true},
+    Kernel{.name = "decode_exact", .run = decode_exact, .reads_coded = true, .exact = true, .any_dtype = true},
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ struct Kernel {
     std::string_view name;
     void (*run)(const Call&);
     bool reads_coded = false;               ///< `coded` has to hold the coded source beforehand
+    bool exact = false;                     ///< on a layout with an exact tier, which fp32 has not
     bool any_dtype = false;                 ///< worth timing for fp16 and fp32, too
     void (*before)(const Call&) = nullptr;  ///< not timed, before each run
     void (*beside)(const Call&) = nullptr;  ///< timed in the same alternation, to compare run with

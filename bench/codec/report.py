@@ -118,7 +118,8 @@ def baselines_table(baselines: Sequence[Baseline]) -> Table:
     """A row for each."""
     table = Table(
         title="what stands beside it, one thread",
-        caption="GB/s of bf16 bytes; lynx: how many times faster its encode is",
+        caption="GB/s of bf16 bytes; lynx: how many times faster its codec does the same; zipnn: of SmolLM2's cache, "
+        "lynx in all tiers",
         title_justify="left",
         caption_justify="left",
     )

@@ -106,8 +106,11 @@ std::vector<Case> cases(bool full) {
                 for (const std::size_t bytes : sizes_of(codec, head_dim, full)) {
                     for (const Kernel& kernel : kernels()) {
                         if (dtype != DType::kBF16 && !kernel.any_dtype) continue;
-                        all.push_back({&kernel, &codec, spec_of(dtype, head_dim, bytes), bytes,
-                                       is_scalar(codec) ? kScalarRepetitions : kRepetitions});
+                        if (dtype == DType::kF32 && kernel.exact) continue;
+                        TensorSpec spec = spec_of(dtype, head_dim, bytes);
+                        spec.exact = kernel.exact;
+                        all.push_back(
+                            {&kernel, &codec, spec, bytes, is_scalar(codec) ? kScalarRepetitions : kRepetitions});
                     }
                 }
             }
