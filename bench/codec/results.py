@@ -67,14 +67,14 @@ def parse(report: Mapping[str, Any]) -> Results:
 
 
 def _row(name: str, entries: list[Mapping[str, Any]]) -> Row:
-    kernel, dtype, *rest = name.split("/")
-    fields = dict(part.partition(":")[::2] for part in rest)
+    parts = name.split("/")
+    fields = dict(part.partition(":")[::2] for part in parts[2:])
     if not {"isa", "head_dim", "bytes"} <= fields.keys():
         raise ValueError(f"benchmark {name!r} is not KERNEL/DTYPE/isa:NAME/head_dim:N/bytes:N")
     compared = "beside_seconds" in entries[0]
     return Row(
-        kernel=kernel,
-        dtype=dtype,
+        kernel=parts[0],
+        dtype=parts[1],
         isa=fields["isa"],
         head_dim=int(fields["head_dim"]),
         source_bytes=int(fields["bytes"]),
