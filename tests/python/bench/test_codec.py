@@ -181,7 +181,7 @@ def codes_of(planes: Any) -> Any:
 
 
 @pytest.mark.parametrize("head_dim", [8, 64, 128, 256])
-@pytest.mark.parametrize("vectors", [8, 4104])
+@pytest.mark.parametrize("vectors", [8, 1032])
 def test_the_torch_reference_gives_the_codecs_codes_up_to_rare_last_bits(head_dim: int, vectors: int) -> None:
     source = random_source(vectors, head_dim) * torch.linspace(0.01, 100, head_dim).bfloat16()
     source[3] = 0  # Its scale is 0.
