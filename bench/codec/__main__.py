@@ -19,6 +19,7 @@ import lynx
 
 if TYPE_CHECKING:
     from .baselines import Baseline
+    from .results import Results
 
 INTERRUPTED = 130
 PROGRAM = Path("build/bench-codec/bench/codec/lynx_bench_codec")
@@ -55,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> None:
         results = native.run(
             arguments.program, arguments.full, lambda done, total: on_progress("the codec's kernels", done, total)
         )
-        beside = Beside() if arguments.kernels_only else _beside(results.memory_bytes, arguments.full, on_progress)
+        beside = Beside() if arguments.kernels_only else _beside(results, arguments.full, on_progress)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report.to_json(results, beside.baselines, beside.exact_bits), indent=2) + "\n")
     console.print(report.kernels_table(results))
@@ -76,21 +77,21 @@ class Beside:
     notes: list[str] = field(default_factory=list)
 
 
-def _beside(memory_bytes: int, full: bool, on_progress: OnProgress) -> Beside:
+def _beside(results: Results, full: bool, on_progress: OnProgress) -> Beside:
     import torch
 
     from . import baselines, cache
 
     torch.set_num_threads(1)
-    codec = lynx.Codec.best()
+    codec = lynx.Codec.by_name(results.isas[0])
     repetitions = 9 if full else 5
     beside = Beside()
 
     def by_torch(head_dim: int, compiled: bool) -> None:
-        beside.baselines.append(baselines.encode_by_torch(codec, memory_bytes, head_dim, repetitions, compiled))
+        beside.baselines.append(baselines.encode_by_torch(codec, results.memory_bytes, head_dim, repetitions, compiled))
 
     def by_blosc2() -> None:
-        beside.baselines.append(baselines.split_by_blosc2(memory_bytes, repetitions))
+        beside.baselines.append(baselines.split_by_blosc2(results.memory_bytes, repetitions))
 
     def on_smollm2() -> None:
         coding = cache.ExactCoding(codec, cache.smollm2())
