@@ -1,13 +1,23 @@
 #!/bin/sh
-# Sees to the packages of apt.txt: silent if all are there, else installs the missing ones as root or
+# Sees to the packages of a list beside it: silent if all are there, else installs the missing ones as root or
 # through sudo. Where it may not, it says in one line what to install, and exits with 1.
 #
-#   third_party/install.sh [--check]     --check installs nothing, and only asks whether it could
+#   third_party/install.sh [--check] [LIST]     LIST is apt.txt if none is named; --check installs nothing, and only
+#                                               asks whether it could
 set -eu
 
-wanted=$(sed 's/#.*//' "$(dirname "$0")/apt.txt")
+check=
+list=apt.txt
+for argument; do
+    case $argument in
+        --check) check=yes ;;
+        *) list=$argument ;;
+    esac
+done
+
+wanted=$(sed 's/#.*//' "$(dirname "$0")/$list")
 if ! command -v dpkg-query >/dev/null; then
-    [ "${1:-}" = --check ] || echo "not a Debian system: going on as if these were installed:" $wanted
+    [ -n "$check" ] || echo "not a Debian system: going on as if these were installed:" $wanted
     exit 0
 fi
 
@@ -26,7 +36,7 @@ else
     echo "Debian packages are missing, and only root can add them: apt-get install$missing" >&2
     exit 1
 fi
-[ "${1:-}" != --check ] || exit 0
+[ -z "$check" ] || exit 0
 
 echo "installing Debian packages:$missing"
 $as_root apt-get update -qq
