@@ -89,11 +89,19 @@ struct Kernels {
 
 extern const Kernels kScalarKernels;
 
-/// The scalar exact kernels, in a file of their own.
+/// Each one's exact kernels, in a file of their own; for bf16 and fp16.
 template <DType kType>
 std::size_t encode_exact_scalar(const ExactEncodeJob& job) noexcept;
 template <DType kType>
 bool decode_exact_scalar(const ExactDecodeJob& job) noexcept;
+template <DType kType>
+std::size_t encode_exact_avx2(const ExactEncodeJob& job) noexcept;
+template <DType kType>
+bool decode_exact_avx2(const ExactDecodeJob& job) noexcept;
+template <DType kType>
+std::size_t encode_exact_avx512(const ExactEncodeJob& job) noexcept;
+template <DType kType>
+bool decode_exact_avx512(const ExactDecodeJob& job) noexcept;
 
 /// All of this build, the fastest first; the last is kScalarKernels. Not every CPU runs all of them.
 [[nodiscard]] std::span<const Kernels* const> built_kernels() noexcept;

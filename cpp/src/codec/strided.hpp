@@ -48,12 +48,6 @@ void for_each_run(const BasicTensorView<Byte>& view, std::size_t first, std::siz
     }
 }
 
-/// The same for all vectors of the view.
-template <class Byte, class Use>
-void for_each_run(const BasicTensorView<Byte>& view, Use&& use) {
-    for_each_run(view, 0, static_cast<std::size_t>(view.heads() * view.tokens()), use);
-}
-
 namespace detail {
 
 // dst[v][i] = src[v][i] for strides in bytes; the axis with the smaller step in the strided memory is inner,
