@@ -54,13 +54,15 @@ class LYNX_API Codec {
 
     /// Writes the exact tier behind the planes that encode() has written of the same `src` into the same `coded`, and
     /// allocates nothing. Returns how many bytes of layout.exact_payload() it takes. Throws InvalidArgument as encode
-    /// does, and if the layout has no exact tier or its dtype is not src's.
-    std::size_t encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded) const;
+    /// does, and if the layout has no exact tier or its dtype is not src's. With an executor, as encode.
+    std::size_t encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded,
+                             Executor* executor = nullptr) const;
 
     /// Restores what was encoded, bit for bit, from all planes and the exact tier; into a `dst` of another dtype it is
     /// converted: bf16 and fp16 to fp32 exactly. Throws CorruptData if the exact tier's bytes are none that an encoder
-    /// writes, with `dst` in part overwritten, and InvalidArgument as decode does.
-    void decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst) const;
+    /// writes, with `dst` in part overwritten, and InvalidArgument as decode does. With an executor, as decode.
+    void decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst,
+                      Executor* executor = nullptr) const;
 
    private:
     explicit Codec(const codec::Kernels& kernels) noexcept : kernels_(&kernels) {}

@@ -65,6 +65,16 @@ void check_exact(const char* call, const PlaneLayout& layout) {
         throw InvalidArgument(text(call, ": the layout has no exact tier; TensorSpec.exact asks for one"));
 }
 
+const char* words_of(codec::ExactFault fault) noexcept {
+    switch (fault) {
+        case codec::ExactFault::kBeginsTooLate: return "begins behind all that can lie before it";
+        case codec::ExactFault::kEndsTooEarly: return "ends before it begins";
+        case codec::ExactFault::kTooLong: return "is longer than its values";
+        case codec::ExactFault::kBadBits: return "holds bits that no encoder writes";
+    }
+    return "is damaged";
+}
+
 template <class Byte>
 bool elements_adjacent(const codec::Run<Byte>& run, std::size_t size) noexcept {
     return run.element == static_cast<std::ptrdiff_t>(size);
@@ -238,7 +248,8 @@ void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes
     }
 }
 
-std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded) const {
+std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded,
+                                Executor* executor) const {
     const TensorSpec& spec = layout.spec();
     check_view("Codec::encode_exact", "src", src, spec);
     check_size("Codec::encode_exact", "coded", coded.size(), layout);
@@ -246,21 +257,19 @@ std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout
     if (src.dtype != spec.dtype)
         throw InvalidArgument(text("Codec::encode_exact: src.dtype is ", name_of(src.dtype), " and the layout's is ",
                                    name_of(spec.dtype), "; the exact tier restores bits, so they have to be the same"));
-    const codec::DefaultFloatEnvironment environment;
-    return codec::encode_exact(*kernels_, src, layout, coded);
+    return codec::encode_exact(*kernels_, src, layout, coded, executor);
 }
 
-void Codec::decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst) const {
-    const TensorSpec& spec = layout.spec();
-    check_view("Codec::decode_exact", "dst", dst, spec);
+void Codec::decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst,
+                         Executor* executor) const {
+    check_view("Codec::decode_exact", "dst", dst, layout.spec());
     check_size("Codec::decode_exact", "coded", coded.size(), layout);
     check_exact("Codec::decode_exact", layout);
-    const codec::DefaultFloatEnvironment environment;
-    const std::optional<codec::ExactFault> fault = codec::decode_exact(*kernels_, layout, coded, dst);
-    if (fault)
-        throw CorruptData(text("Codec::decode_exact: group ", fault->group, " of ", layout.groups(), ", vectors ",
-                               fault->group * layout.group_vectors(), " onwards, ", fault->what,
-                               "; the destination is overwritten in part, so decode its planes again or drop it"));
+    const std::optional<codec::FaultyGroup> faulty = codec::decode_exact(*kernels_, layout, coded, dst, executor);
+    if (faulty)
+        throw CorruptData(text("Codec::decode_exact: group ", faulty->index, " of ", layout.groups(), ", vectors ",
+                               faulty->index * layout.group_vectors(), " onwards, ", words_of(faulty->fault),
+                               "; dst is overwritten in part, so decode its planes again or drop it"));
 }
 
 }  // namespace lynx

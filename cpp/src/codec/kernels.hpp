@@ -88,6 +88,7 @@ struct Kernels {
 };
 
 extern const Kernels kScalarKernels;
+extern const Kernels kAvx2Kernels;
 
 /// Each one's exact kernels, in a file of their own; for bf16 and fp16.
 template <DType kType>

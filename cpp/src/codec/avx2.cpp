@@ -1,0 +1,25 @@
+// The kernels for x86-64 CPUs with AVX2, FMA and F16C. This file is compiled for them.
+#include "codec/avx2_decode.hpp"
+#include "codec/avx2_encode.hpp"
+#include "codec/kernels.hpp"
+
+namespace lynx::codec {
+namespace {
+
+bool supported() noexcept {
+    // All that the build lets the compiler use here, and not only what it is sure to.
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") &&
+           __builtin_cpu_supports("lzcnt");
+}
+
+}  // namespace
+
+const Kernels kAvx2Kernels{
+    .name = "avx2",
+    .supported = supported,
+    .encode = {encode<DType::kBF16>, encode<DType::kF16>, encode<DType::kF32>},
+    .decode = {decode<DType::kBF16>, decode<DType::kF16>, decode<DType::kF32>},
+};
+
+}  // namespace lynx::codec
