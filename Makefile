@@ -16,12 +16,14 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 CTEST_ARGS ?=
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= decode decode_exact damaged_exact encode manifest
 LINT_BASE ?=
 
 # Folders too, so that a removed file counts as a change.
 package_sources := CMakeLists.txt README.md LICENSE $(shell find cpp python cmake third_party \
   -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
-cpp_files = $(shell find cpp tests/cpp bench examples \( -name '*.cpp' -o -name '*.hpp' \) -print 2>/dev/null)
+cpp_files = $(shell find cpp tests/cpp tests/fuzz bench examples \( -name '*.cpp' -o -name '*.hpp' \) -print 2>/dev/null)
 
 # Packages missing and no way to install them: install.sh has said so in its one line. A failed recipe would
 # add make's own line and status 2; asked the question "is it up to date?" make is silent and answers 1.
@@ -65,6 +67,21 @@ asan tsan: system ## The C++ tests under sanitizers: address and undefined; thre
 	cmake --preset $@
 	cmake --build --preset $@
 	ctest --preset $@ $(CTEST_ARGS)
+
+# What a target has learnt stays in its corpus for the next time; what it has found lies beside.
+.PHONY: fuzz
+fuzz: system ## Fuzzes each target for FUZZ_SECONDS=60; only some by FUZZ_TARGETS="decode encode"
+	third_party/install.sh apt-fuzz.txt
+	cmake --preset fuzz
+	cmake --build --preset fuzz
+	mkdir -p build/fuzz/findings
+	for target in $(FUZZ_TARGETS); do \
+	  fuzzer=build/fuzz/tests/fuzz/fuzz_$$target; \
+	  corpus=build/fuzz/corpus/$$target; \
+	  $$fuzzer --seeds=$$corpus; \
+	  UBSAN_OPTIONS=print_stacktrace=1 $$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=30 \
+	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build/fuzz/findings/$$target- $$corpus; \
+	done
 
 ##@ Write
 .PHONY: lint
