@@ -20,6 +20,8 @@ const Kernels kAvx2Kernels{
     .supported = supported,
     .encode = {encode<DType::kBF16>, encode<DType::kF16>, encode<DType::kF32>},
     .decode = {decode<DType::kBF16>, decode<DType::kF16>, decode<DType::kF32>},
+    .encode_exact = {encode_exact_avx2<DType::kBF16>, encode_exact_avx2<DType::kF16>},
+    .decode_exact = {decode_exact_avx2<DType::kBF16>, decode_exact_avx2<DType::kF16>},
 };
 
 }  // namespace lynx::codec

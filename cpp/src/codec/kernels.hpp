@@ -88,7 +88,8 @@ struct Kernels {
 };
 
 extern const Kernels kScalarKernels;
-extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx2Kernels;    ///< x86-64 builds only
+extern const Kernels kAvx512Kernels;  ///< x86-64 builds only
 
 /// Each one's exact kernels, in a file of their own; for bf16 and fp16.
 template <DType kType>
