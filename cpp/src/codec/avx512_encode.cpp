@@ -12,7 +12,7 @@ namespace {
 // What a batch of sixteen vectors leaves on its way; coordinates in order, a register's lanes are the vectors.
 template <std::size_t kMost>
 struct alignas(64) Scratch {
-    __m512 rotated[kMost];
+    __m512 rotated[kMost <= 128 ? 2 : 1][kMost];
     // codes[h][j]: the codes 8 j ... 8 j + 7 of the vectors 8 h ... 8 h + 7, each in a 64-bit word, the last first.
     __m512i codes[2][kMost / 8];
     // rows[g][p]: of eight vectors the bytes 8 g ... 8 g + 7 of their row in plane p.
@@ -264,7 +264,8 @@ LYNX_ALWAYS_INLINE __m512i word_table() noexcept {
 
 // Returns whether any code was negative: so it is if a vector holds what is no number, but not only then.
 template <Order kOrder, class Scratch>
-LYNX_ALWAYS_INLINE bool quantize(const ScaleZero& sz, std::size_t head_dim, Scratch& scratch) noexcept {
+LYNX_ALWAYS_INLINE bool quantize(const __m512* rotated, const ScaleZero& sz, std::size_t head_dim,
+                                 Scratch& scratch) noexcept {
     const __m512 one = _mm512_set1_ps(1.0f);
     const __m512i first_half = word_table<kOrder, 0>();
     const __m512i second_half = word_table<kOrder, 1>();
@@ -273,7 +274,7 @@ LYNX_ALWAYS_INLINE bool quantize(const ScaleZero& sz, std::size_t head_dim, Scra
         __m512i codes[8];
 #pragma GCC unroll 8
         for (unsigned i = 0; i < 8; ++i) {
-            const __m512 above = _mm512_fmsub_ps(scratch.rotated[8 * j + i], one, sz.offset);
+            const __m512 above = _mm512_fmsub_ps(rotated[8 * j + i], one, sz.offset);
             codes[i] = _mm512_cvtps_epi32(_mm512_mul_ps(above, sz.inverse));
         }
         const __m512i c01 = _mm512_packs_epi32(codes[0], codes[1]);
@@ -430,23 +431,42 @@ LYNX_ALWAYS_INLINE void store_planes(Scratch& scratch, std::size_t head_dim, std
         store_planes_any(scratch, head_dim, planes, step);
 }
 
-// Codes up to sixteen vectors. Returns those that the scalar kernel has to do again: not finite, or out of the
-// range in which the conversion to integers is that of the format.
-template <DType kType, unsigned kBlock, unsigned kHeadDim, class Scratch>
-LYNX_ALWAYS_INLINE __mmask16 encode_batch(const EncodeJob& job, std::size_t first, std::size_t count, Target target,
-                                          Scratch& scratch) noexcept {
-    const std::size_t head_dim = kHeadDim != 0 ? kHeadDim : job.head_dim;
-    const std::size_t row_bytes = head_dim / 8;
-    const Batch batch{job.src + static_cast<std::ptrdiff_t>(first) * job.src_step, job.src_step, count - 1};
-    const Range range = rotate<kType, kBlock>(batch, head_dim, scratch.rotated);
-    const ScaleZero sz = scale_zero_of(range, forward_factor(log2_block(kBlock)));
-    __mmask16 plain = sz.plain;
-    if (quantize<order_of<kHeadDim>()>(sz, head_dim, scratch)) plain &= finite_lanes(scratch.rotated, head_dim);
+// A batch that is rotated and has its scales, but not its codes yet.
+struct Rotated {
+    std::size_t first;
+    std::size_t count;
+    const __m512* values;
+    ScaleZero sz;
+};
 
-    const __mmask16 lanes = first_of_16(count);
-    _mm256_mask_storeu_epi16(job.scales + 2 * first, lanes, sz.scale);
-    _mm256_mask_storeu_epi16(job.zeros + 2 * first, lanes, sz.zero);
-    std::byte* planes = job.planes + first * row_bytes;
+template <DType kType, unsigned kBlock>
+LYNX_ALWAYS_INLINE Rotated rotate_batch(const EncodeJob& job, std::size_t head_dim, std::size_t first,
+                                        __m512* values) noexcept {
+    const std::byte* src = job.src + static_cast<std::ptrdiff_t>(first) * job.src_step;
+    const std::size_t left = job.vectors - first;
+    Rotated out{first, left < kBatch ? left : kBatch, values, {}};
+    // Twice, so that whole batches look at no vector's number.
+    const Range range = left >= kBatch ? rotate<kType, kBlock>({src, job.src_step, kBatch - 1}, head_dim, values)
+                                       : rotate<kType, kBlock>({src, job.src_step, left - 1}, head_dim, values);
+    out.sz = scale_zero_of(range, forward_factor(log2_block(kBlock)));
+    return out;
+}
+
+// Returns the vectors that the scalar kernel has to do again: not finite, or out of the range in which the
+// conversion to integers is that of the format.
+template <unsigned kHeadDim, class Scratch>
+LYNX_ALWAYS_INLINE __mmask16 quantize_batch(const EncodeJob& job, std::size_t head_dim, const Rotated& batch,
+                                            Target target, Scratch& scratch) noexcept {
+    const std::size_t row_bytes = head_dim / 8;
+    __mmask16 plain = batch.sz.plain;
+    if (quantize<order_of<kHeadDim>()>(batch.values, batch.sz, head_dim, scratch))
+        plain &= finite_lanes(batch.values, head_dim);
+
+    const __mmask16 lanes = first_of_16(batch.count);
+    _mm256_mask_storeu_epi16(job.scales + 2 * batch.first, lanes, batch.sz.scale);
+    _mm256_mask_storeu_epi16(job.zeros + 2 * batch.first, lanes, batch.sz.zero);
+    std::byte* planes = job.planes + batch.first * row_bytes;
+    if (batch.count < kBatch) target = Target::kScratch;
     if (target == Target::kStream) {
         store_planes<kHeadDim, true>(scratch, head_dim, planes, job.plane_step);
     } else if (target == Target::kPlace) {
@@ -454,7 +474,7 @@ LYNX_ALWAYS_INLINE __mmask16 encode_batch(const EncodeJob& job, std::size_t firs
     } else {
         store_planes<kHeadDim, false>(scratch, head_dim, scratch.planes[0], sizeof scratch.planes[0]);
         for (unsigned p = 0; p < kPlaneCount; ++p)
-            std::memcpy(planes + p * job.plane_step, scratch.planes[p], count * row_bytes);
+            std::memcpy(planes + p * job.plane_step, scratch.planes[p], batch.count * row_bytes);
     }
     return static_cast<__mmask16>(~plain & lanes);
 }
@@ -478,19 +498,30 @@ template <DType kType>
 // kHeadDim is 0 where it is not known at compile time.
 template <DType kType, unsigned kBlock, unsigned kHeadDim>
 std::size_t encode_blocks(const EncodeJob& job) noexcept {
+    if (job.vectors == 0) return 0;
+    const std::size_t head_dim = kHeadDim != 0 ? kHeadDim : job.head_dim;
     Scratch<kHeadDim == 0 ? kMaxHeadDim : kHeadDim> scratch;
-    constexpr std::size_t kSize = kType == DType::kF32 ? 4 : 2;
-    const bool stream =
-        job.vectors * job.head_dim * kSize >= kStreamBytes && is_line_aligned(job.planes) && job.plane_step % 64 == 0;
+    const bool stream = job.vectors * job.head_dim * kSizeOf<kType> >= kStreamBytes && is_line_aligned(job.planes) &&
+                        job.plane_step % 64 == 0;
     const Target target = kHeadDim == 0 ? Target::kScratch : stream ? Target::kStream : Target::kPlace;
     std::size_t nonfinite = 0;
-    for (std::size_t first = 0; first < job.vectors; first += kBatch) {
-        const std::size_t left = job.vectors - first;
-        const unsigned again = left >= kBatch
-                                   ? encode_batch<kType, kBlock, kHeadDim>(job, first, kBatch, target, scratch)
-                                   : encode_batch<kType, kBlock, kHeadDim>(job, first, left, Target::kScratch, scratch);
+    // A batch is rotated before the one before it is quantized, which would else wait for its divisions; but two
+    // batches of long vectors do not fit the first-level cache.
+    constexpr bool kOverlap = kHeadDim == 64 || kHeadDim == 128;
+    Rotated batch = rotate_batch<kType, kBlock>(job, head_dim, 0, scratch.rotated[0]);
+    for (bool last = false; !last;) {
+        const std::size_t next = batch.first + kBatch;
+        last = next >= job.vectors;
+        Rotated following = batch;
+        unsigned again = 0;
+        if constexpr (!kOverlap) again = quantize_batch<kHeadDim>(job, head_dim, batch, target, scratch);
+        if (!last)
+            following =
+                rotate_batch<kType, kBlock>(job, head_dim, next, scratch.rotated[kOverlap ? next / kBatch % 2 : 0]);
+        if constexpr (kOverlap) again = quantize_batch<kHeadDim>(job, head_dim, batch, target, scratch);
         if (again != 0) [[unlikely]]
-            nonfinite += encode_again<kType>(job, first, again);
+            nonfinite += encode_again<kType>(job, batch.first, again);
+        batch = following;
     }
     if (target == Target::kStream) _mm_sfence();
     return nonfinite;
