@@ -178,8 +178,10 @@ LYNX_INLINE void rotate_units(const std::byte* a, const std::byte* b, std::ptrdi
     for (std::size_t at = 0; at < head_dim; at += kUnit) {
         // An odd last block of 16 is taken twice: that changes no minimum.
         const std::size_t second = kLog2 == 4 && at + 16 == head_dim ? 0 : 16;
-        prefetch(a + at * kSize, ahead);
-        prefetch(b + at * kSize, ahead);
+        for (std::size_t line = 0; line < kUnit * kSize; line += 64) {
+            prefetch(a + at * kSize + line, ahead);
+            prefetch(b + at * kSize + line, ahead);
+        }
         rotate_unit<kType, kLog2>(a + at * kSize, b + at * kSize, second, y + 2 * at);
     }
 }
@@ -239,7 +241,8 @@ struct Quantizer {
 
 template <unsigned kLog2>
 LYNX_INLINE void quantizer_of(const Span* s, std::byte* scales, std::byte* zeros, Quantizer& q) noexcept {
-    const __m256 factor = _mm256_set1_ps(forward_factor(kLog2));
+    constexpr float kFactor = forward_factor(kLog2);
+    const __m256 factor = _mm256_set1_ps(kFactor);
     const __m256 low = _mm256_mul_ps(reduce(s[0].low, s[1].low, s[2].low, s[3].low, Least{}), factor);
     const __m256 high = _mm256_mul_ps(reduce(s[0].high, s[1].high, s[2].high, s[3].high, Most{}), factor);
     const __m256 poison = reduce(s[0].poison, s[1].poison, s[2].poison, s[3].poison, Sum{});
@@ -275,7 +278,8 @@ LYNX_INLINE void store_planes(__m256i codes, std::byte* planes, std::size_t plan
 /// be fused.
 template <unsigned kLog2>
 LYNX_INLINE void codes_of(const float* y, __m256 zero, __m256 inverse_scale, __m256i& a, __m256i& b) noexcept {
-    const __m256 factor = _mm256_set1_ps(forward_factor(kLog2));
+    constexpr float kFactor = forward_factor(kLog2);
+    const __m256 factor = _mm256_set1_ps(kFactor);
     __m256i c[8];
 #pragma GCC unroll 8
     for (unsigned i = 0; i < 8; ++i)
@@ -358,7 +362,7 @@ std::size_t encode_blocks(const EncodeJob& job) noexcept {
             one.scales = scales + 2 * v;
             one.zeros = zeros + 2 * v;
             one.planes = planes + v * row_bytes;
-            nonfinite += kScalarKernels.encode[static_cast<std::size_t>(kType)](one);
+            nonfinite += scalar_encode<kType>()(one);
         }
     }
     return nonfinite;
@@ -366,7 +370,7 @@ std::size_t encode_blocks(const EncodeJob& job) noexcept {
 
 template <DType kType>
 std::size_t encode(const EncodeJob& job) noexcept {
-    switch (log2_block(job.head_dim)) {
+    switch (log2_of_block(job.head_dim)) {
         case 4: return encode_blocks<kType, 4>(job);
         case 5: return encode_blocks<kType, 5>(job);
         case 6: return encode_blocks<kType, 6>(job);
@@ -374,7 +378,7 @@ std::size_t encode(const EncodeJob& job) noexcept {
         case 8: return encode_blocks<kType, 8>(job);
         case 9: return encode_blocks<kType, 9>(job);
         case 10: return encode_blocks<kType, 10>(job);
-        default: return kScalarKernels.encode[static_cast<std::size_t>(kType)](job);
+        default: return scalar_encode<kType>()(job);
     }
 }
 
