@@ -73,7 +73,7 @@ LYNX_INLINE void quantizer_of(const Span* s, std::byte* scales, std::byte* zeros
 template <class Bits>
 LYNX_INLINE void store_planes(__m256i codes, std::byte* planes, std::size_t plane_step) noexcept {
 #pragma GCC unroll 8
-    for (unsigned p = 0; p < kPlaneCount; ++p) {
+    for (std::size_t p = 0; p < kPlaneCount; ++p) {
         const Bits bits = static_cast<Bits>(static_cast<unsigned>(_mm256_movemask_epi8(codes)));
         std::memcpy(planes + p * plane_step, &bits, sizeof bits);
         codes = _mm256_add_epi8(codes, codes);
@@ -89,7 +89,7 @@ LYNX_INLINE void codes_of(const float* y, __m256 zero, __m256 inverse_scale, __m
     const __m256 factor = _mm256_set1_ps(kFactor);
     __m256i c[8];
 #pragma GCC unroll 8
-    for (unsigned i = 0; i < 8; ++i)
+    for (std::size_t i = 0; i < 8; ++i)
         c[i] =
             _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_fmsub_ps(_mm256_load_ps(y + 8 * i), factor, zero), inverse_scale));
     const __m256i low = _mm256_packus_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
@@ -158,7 +158,7 @@ std::size_t encode_blocks(const EncodeJob& job) noexcept {
             hard &= (1u << count) - 1;
             std::memcpy(scales, own_scales, 2 * count);
             std::memcpy(zeros, own_zeros, 2 * count);
-            for (unsigned p = 0; p < kPlaneCount; ++p)
+            for (std::size_t p = 0; p < kPlaneCount; ++p)
                 std::memcpy(planes + p * job.plane_step, own_planes + p * kEncodeBatch * row_bytes, count * row_bytes);
         }
         for (; hard != 0; hard &= hard - 1) {

@@ -60,17 +60,17 @@ LYNX_INLINE void load_unit(const std::byte* a, const std::byte* b, std::size_t s
     constexpr std::size_t kSize = kType == DType::kF32 ? 4 : 2;
     const std::size_t at[4] = {0, 8 * kSize, second * kSize, (second + 8) * kSize};
     if constexpr (kType == DType::kF32) {
-        for (unsigned part = 0; part < 2; ++part) {
+        for (std::size_t part = 0; part < 2; ++part) {
             __m256i r[4];
-            for (unsigned i = 0; i < 4; ++i) r[i] = load_lanes(a + at[i] + 16 * part, b + at[i] + 16 * part);
+            for (std::size_t i = 0; i < 4; ++i) r[i] = load_lanes(a + at[i] + 16 * part, b + at[i] + 16 * part);
             transpose_dwords(r);
-            for (unsigned i = 0; i < 4; ++i) x[4 * part + i] = _mm256_castsi256_ps(r[i]);
+            for (std::size_t i = 0; i < 4; ++i) x[4 * part + i] = _mm256_castsi256_ps(r[i]);
         }
     } else {
         __m256i r[4];
-        for (unsigned i = 0; i < 4; ++i) r[i] = load_lanes(a + at[i], b + at[i]);
+        for (std::size_t i = 0; i < 4; ++i) r[i] = load_lanes(a + at[i], b + at[i]);
         transpose_dwords(r);
-        for (unsigned i = 0; i < 4; ++i) widen<kType>(r[i], x[2 * i], x[2 * i + 1]);
+        for (std::size_t i = 0; i < 4; ++i) widen<kType>(r[i], x[2 * i], x[2 * i + 1]);
     }
 }
 
@@ -94,21 +94,21 @@ LYNX_INLINE void rotate_unit(const std::byte* a, const std::byte* b, std::size_t
     __m256 x[8];
     load_unit<kType>(a, b, second, x);
 #pragma GCC unroll 3
-    for (unsigned h = 1; h < 8; h *= 2)
+    for (std::size_t h = 1; h < 8; h *= 2)
 #pragma GCC unroll 8
-        for (unsigned i = 0; i < 8; ++i)
+        for (std::size_t i = 0; i < 8; ++i)
             if ((i & h) == 0) butterfly(x[i], x[i + h]);
 #pragma GCC unroll 2
-    for (unsigned h = 1; h < 4; h *= 2)
+    for (std::size_t h = 1; h < 4; h *= 2)
 #pragma GCC unroll 8
-        for (unsigned i = 0; i < 8; ++i) {
+        for (std::size_t i = 0; i < 8; ++i) {
             if ((i & h) != 0) continue;
             swap_lowest(x[i], x[i + h]);
             if (h == 1 || kLog2 > 4) butterfly(x[i], x[i + h]);
         }
     // x's index bits are 3, 4 and 2 of the coordinate by now.
 #pragma GCC unroll 8
-    for (unsigned i = 0; i < 8; ++i) _mm256_store_ps(y + 8 * (2 * (i & 3) + (i >> 2)), x[i]);
+    for (std::size_t i = 0; i < 8; ++i) _mm256_store_ps(y + 8 * (2 * (i & 3) + (i >> 2)), x[i]);
 }
 
 /// What two vectors' coordinates span, in each lane. A NaN does not show in low and high, but it does in poison.
@@ -120,42 +120,42 @@ struct Span {
 
 /// Adds kCount registers, where those from kCount / 2 on are the last stage's differences. Where one of a sum and
 /// its difference is a NaN and the other is not, that one is an infinity: so the sums show every NaN.
-template <unsigned kCount>
+template <std::size_t kCount>
 LYNX_INLINE void widen_span(const __m256* x, Span& span) noexcept {
     __m256 low[kCount];
     __m256 high[kCount];
 #pragma GCC unroll 8
-    for (unsigned i = 0; i < kCount; ++i) low[i] = high[i] = x[i];
+    for (std::size_t i = 0; i < kCount; ++i) low[i] = high[i] = x[i];
 #pragma GCC unroll 3
-    for (unsigned h = kCount / 2; h > 0; h /= 2)
+    for (std::size_t h = kCount / 2; h > 0; h /= 2)
 #pragma GCC unroll 4
-        for (unsigned i = 0; i < h; ++i) {
+        for (std::size_t i = 0; i < h; ++i) {
             low[i] = _mm256_min_ps(low[i], low[i + h]);
             high[i] = _mm256_max_ps(high[i], high[i + h]);
         }
     span.low = _mm256_min_ps(low[0], span.low);
     span.high = _mm256_max_ps(high[0], span.high);
 #pragma GCC unroll 2
-    for (unsigned i = 0; i < kCount / 2; i += 2) span.poison = _mm256_fmadd_ps(x[i], x[i + 1], span.poison);
+    for (std::size_t i = 0; i < kCount / 2; i += 2) span.poison = _mm256_fmadd_ps(x[i], x[i + 1], span.poison);
 }
 
 /// The stages that pair the units of a block, kRadix units that are kStride apart; after the last ones, the span.
-template <unsigned kRadix, std::size_t kStride, bool kLast>
+template <std::size_t kRadix, std::size_t kStride, bool kLast>
 LYNX_INLINE void rotate_across(float* y, Span& span) noexcept {
     // Columns at a time: what is left to do to a single one of two would not fill the CPU.
-    constexpr unsigned kColumns = kRadix >= 4 ? 1 : 2;
-    for (unsigned r = 0; r < 8; r += kColumns) {
+    constexpr std::size_t kColumns = kRadix >= 4 ? 1 : 2;
+    for (std::size_t r = 0; r < 8; r += kColumns) {
         __m256 x[kRadix * kColumns];
 #pragma GCC unroll 8
-        for (unsigned i = 0; i < kRadix * kColumns; ++i)
+        for (std::size_t i = 0; i < kRadix * kColumns; ++i)
             x[i] = _mm256_load_ps(y + 8 * (r + i % kColumns) + i / kColumns * kStride * kUnitFloats);
 #pragma GCC unroll 3
-        for (unsigned h = kColumns; h < kRadix * kColumns; h *= 2)
+        for (std::size_t h = kColumns; h < kRadix * kColumns; h *= 2)
 #pragma GCC unroll 8
-            for (unsigned i = 0; i < kRadix * kColumns; ++i)
+            for (std::size_t i = 0; i < kRadix * kColumns; ++i)
                 if ((i & h) == 0) butterfly(x[i], x[i + h]);
 #pragma GCC unroll 8
-        for (unsigned i = 0; i < kRadix * kColumns; ++i)
+        for (std::size_t i = 0; i < kRadix * kColumns; ++i)
             _mm256_store_ps(y + 8 * (r + i % kColumns) + i / kColumns * kStride * kUnitFloats, x[i]);
         if (kLast) widen_span<kRadix * kColumns>(x, span);
     }
@@ -164,6 +164,7 @@ LYNX_INLINE void rotate_across(float* y, Span& span) noexcept {
 /// What lies `ahead` bytes on, be that memory or not. The eight planes keep the CPU's own prefetchers busy.
 LYNX_INLINE void prefetch(const std::byte* from, std::ptrdiff_t ahead) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): pointer arithmetic must stay inside of an array, this need not
     _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
 
@@ -192,7 +193,7 @@ LYNX_INLINE Span rotate_blocks(std::size_t head_dim, float* y) noexcept {
         float* block = y + 2 * at;
         if constexpr (kLog2 <= 5) {
             // No stage is left. With each register twice all of them are taken for sums.
-            for (unsigned r = 0; r < 8; r += 2) {
+            for (std::size_t r = 0; r < 8; r += 2) {
                 const __m256 x = _mm256_load_ps(block + 8 * r);
                 const __m256 z = _mm256_load_ps(block + 8 * r + 8);
                 const __m256 twice[4] = {x, z, x, z};
