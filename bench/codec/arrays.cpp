@@ -23,8 +23,8 @@ std::array<std::int64_t, 3> shape_of(const TensorSpec& spec) {
     return {spec.heads, spec.tokens, spec.head_dim};
 }
 
-/// Normal values, each channel with a spread of its own and two channels above the others, as in K: the exact tier takes
-/// about as many bits of them as of SmolLM2's cache, and its speed depends on that.
+/// Normal values, each channel with a spread of its own and two channels above the others, as in K: the exact tier
+/// takes about as many bits of them as of SmolLM2's cache, and its speed depends on that.
 std::vector<float> draw_tile() {
     std::mt19937 random(2026);
     std::normal_distribution<float> normal;

@@ -14,11 +14,15 @@ from .results import Results, parse
 def run(program: Path, full: bool, on_progress: Callable[[int, int], None]) -> Results:
     """Run it to its end; `on_progress` gets how many of how many benchmarks are done, after each.
 
-    Raises `OSError` if it cannot be started, `ValueError` if it fails, with its last words.
+    Raises `OSError` if it cannot be started, `ValueError` if it is not there or fails, with its last words.
     """
-    command = [str(program), *(["--full"] if full else [])]
+    if not program.is_file():
+        raise ValueError(f"{program} is not there: `make bench-codec` builds it")
+    command = [str(program.resolve()), *(["--full"] if full else [])]
     listed = subprocess.run([*command, "--benchmark_list_tests"], check=False, capture_output=True, text=True)
     total = len(listed.stdout.splitlines())
+    if listed.returncode != 0 or total == 0:
+        raise ValueError(f"{program} lists no benchmarks: {_last_line(listed.stderr)}")
     on_progress(0, total)
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "errors").open("w+") as errors:
         out = Path(folder) / "report.json"
@@ -36,6 +40,9 @@ def run(program: Path, full: bool, on_progress: Callable[[int, int], None]) -> R
                 raise
         if process.returncode != 0:
             errors.seek(0)
-            words = errors.read().strip().splitlines()
-            raise ValueError(f"{program} ended with {process.returncode}: {words[-1] if words else 'no message'}")
+            raise ValueError(f"{program} ended with {process.returncode}: {_last_line(errors.read())}")
         return parse(json.loads(out.read_text()))
+
+
+def _last_line(words: str) -> str:
+    return next(reversed(words.strip().splitlines()), "no message")

@@ -16,7 +16,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kGiB = std::size_t{1} << 30;
 constexpr std::size_t kBytesASample = 16 * kMiB;  // Small tensors are coded several times for one sample.
 constexpr std::array kHeadDims{64u, 128u, 256u};
-constexpr int kRepetitions = 9;
+constexpr int kRepetitions = 15;
 constexpr int kScalarRepetitions = 3;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -37,6 +37,11 @@ void set_end(const PlaneLayout& layout, ByteSpan coded, std::size_t group, std::
     store(at, static_cast<std::uint32_t>(end / kGroupAlignment));
 }
 
+/// Where the next group begins in plane 0. (The last one has none, and nothing is read there.)
+const std::byte* planes_behind(const PlaneLayout& layout, const std::byte* coded, const Group& group) noexcept {
+    return coded + layout.plane(0).offset + (group.first + group.vectors) * (layout.spec().head_dim / 8);
+}
+
 /// x̂ of a group: what its 8 planes decode to, vector behind vector.
 void reconstruct(const Kernels& kernels, const PlaneLayout& layout, const std::byte* coded, const Group& group,
                  std::byte* reference) noexcept {
@@ -96,6 +101,9 @@ void encode_groups(const Kernels& kernels, const TensorView& src, const PlaneLay
              .scales = coded.data() + layout.scales().offset + 2 * group.first,
              .vectors = group.vectors,
              .head_dim = spec.head_dim,
+             .ahead = static_cast<std::ptrdiff_t>(group.vectors) * run.step,
+             .planes_ahead = planes_behind(layout, coded.data(), group),
+             .plane_step = layout.plane(0).bytes,
              .dst = bits,
              .limit = group.raw_bytes});
         if (bytes < group.raw_bytes)
@@ -135,6 +143,9 @@ std::optional<ExactFault> decode_group(const Kernels& kernels, const PlaneLayout
              .scales = coded.data() + layout.scales().offset + 2 * group.first,
              .vectors = group.vectors,
              .head_dim = spec.head_dim,
+             .ahead = static_cast<std::ptrdiff_t>(group.vectors) * to.step,
+             .planes_ahead = planes_behind(layout, coded.data(), group),
+             .plane_step = layout.plane(0).bytes,
              .dst = to.data,
              .dst_step = to.step});
         if (!good) return ExactFault::kBadBits;

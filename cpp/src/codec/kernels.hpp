@@ -47,6 +47,9 @@ struct ExactEncodeJob {
     const std::byte* scales = nullptr;
     std::size_t vectors = 0;
     std::uint32_t head_dim = 0;
+    std::ptrdiff_t ahead = 0;                 ///< bytes from a value of `src` to where the next group has its like
+    const std::byte* planes_ahead = nullptr;  ///< where the next group begins in plane 0; only prefetched, as that is
+    std::size_t plane_step = 0;
     std::byte* dst = nullptr;  ///< has room for `limit` bytes and kExactSlack more
     std::size_t limit = 0;     ///< a multiple of kGroupAlignment
 };
@@ -58,6 +61,9 @@ struct ExactDecodeJob {
     const std::byte* scales = nullptr;
     std::size_t vectors = 0;
     std::uint32_t head_dim = 0;
+    std::ptrdiff_t ahead = 0;                 ///< as above, in `dst`
+    const std::byte* planes_ahead = nullptr;
+    std::size_t plane_step = 0;
     std::byte* dst = nullptr;
     std::ptrdiff_t dst_step = 0;
 };

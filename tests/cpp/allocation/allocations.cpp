@@ -35,10 +35,12 @@ std::size_t allocations() noexcept {
 
 extern "C" {
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the names that glibc gives
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t items, std::size_t bytes);
 void* __libc_realloc(void* memory, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 
 __attribute__((visibility("default"))) void* malloc(std::size_t bytes) {
     ++lynx::testing::count;
@@ -76,6 +78,7 @@ __attribute__((visibility("default"))) int posix_memalign(void** memory, std::si
 __attribute__((visibility("default"))) void* mmap(void* at, std::size_t bytes, int protection, int flags, int file,
                                                   off_t offset) {
     ++lynx::testing::count;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): system calls return integers
     return reinterpret_cast<void*>(::syscall(SYS_mmap, at, bytes, protection, flags, file, offset));
 }
 

@@ -60,6 +60,7 @@ struct CachedTensor {
 /// K and V of several layers, of all strides.
 std::vector<CachedTensor> make_prompt(Coding coding, bool exact = false) {
     std::vector<CachedTensor> prompt;
+    prompt.reserve(std::size_t{2} * kLayers);
     for (unsigned i = 0; i < 2 * kLayers; ++i)
         prompt.emplace_back(coding, exact, i % 2 == 0 ? kDefaultKeyAnchorBits : kDefaultValueAnchorBits,
                             kAllStrides[i % std::size(kAllStrides)], i);
@@ -73,8 +74,8 @@ void encode_and_decode(const Codec& codec, std::vector<CachedTensor>& prompt, Ex
             codec.decode(t.layout, t.coded(), t.layout.planes_through(part), t.destination.mutable_view(), executor);
     for (CachedTensor& t : prompt) {
         if (!t.layout.has_exact()) continue;
-        (void)codec.encode_exact(t.source.view(), t.layout, t.coded());
-        codec.decode_exact(t.layout, t.coded(), t.destination.mutable_view());
+        (void)codec.encode_exact(t.source.view(), t.layout, t.coded(), executor);
+        codec.decode_exact(t.layout, t.coded(), t.destination.mutable_view(), executor);
     }
 }
 
@@ -113,9 +114,9 @@ TEST(Allocations, AreCountedHoweverTheyAreMade) {
     };
     EXPECT_EQ(taken_by([] { keep(std::make_unique<Wide>().get()); }), 1u);
     EXPECT_EQ(taken_by([] {
-                  void* memory = std::calloc(3, 5);
-                  keep(memory);
-                  memory = std::realloc(memory, 500);
+                  void* const small = std::calloc(3, 5);
+                  keep(small);
+                  void* const memory = std::realloc(small, 500);
                   keep(memory);
                   std::free(memory);
               }),

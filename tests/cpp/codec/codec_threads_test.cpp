@@ -37,6 +37,7 @@ class OddThreads : public Executor {
     [[nodiscard]] unsigned concurrency() const noexcept override { return 100; }
     void run(std::size_t tasks, Task task) override {
         std::vector<std::jthread> threads;
+        threads.reserve(tasks);
         for (std::size_t i = 0; i < tasks; ++i)
             threads.emplace_back([i, task, this] {
                 std::fesetround(FE_UPWARD);
@@ -198,6 +199,38 @@ TEST(CodecThreads, WhatAnExecutorThrowsReachesTheCaller) {
     Refusing refusing;
     EXPECT_THROW(Codec::best().encode(src.view(), layout, coded, &refusing), std::runtime_error);
     EXPECT_THROW(Codec::best().decode(layout, coded, 8, dst.mutable_view(), &refusing), std::runtime_error);
+}
+
+/// The coded tensor up to where the exact tier ends.
+std::vector<std::byte> exactly_encoded(const Tensor& src, const PlaneLayout& layout, Executor* executor) {
+    std::vector<std::byte> coded(layout.bytes(), std::byte{0xa5});
+    (void)Codec::best().encode(src.view(), layout, coded, executor);
+    const std::size_t payload = Codec::best().encode_exact(src.view(), layout, coded, executor);
+    coded.resize(layout.exact_payload().offset + payload);
+    return coded;
+}
+
+TEST(CodecThreads, GiveTheSameExactTier) {
+    ThreadPool two(2);
+    ThreadPool three(3);
+    Backwards backwards;
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        for (const Strides strides : {Strides::kContiguous, Strides::kTokensFirst, Strides::kDimOuter}) {
+            const Tensor src = filled(dtype, 3, 1409, 64, strides);
+            const PlaneLayout layout({Coding::kPlanes, dtype, 3, 1409, 64, 3, 4, true});
+            const auto expected = exactly_encoded(src, layout, nullptr);
+            for (Executor* executor :
+                 {static_cast<Executor*>(&two), static_cast<Executor*>(&three), static_cast<Executor*>(&backwards)}) {
+                EXPECT_EQ(exactly_encoded(src, layout, executor), expected);
+                auto coded = expected;
+                coded.resize(layout.bytes());
+                Tensor dst(dtype, 3, 1409, 64, strides);
+                Codec::best().decode_exact(layout, coded, dst.mutable_view(), executor);
+                EXPECT_EQ(dst.bytes(), src.bytes());
+            }
+        }
+    }
+    EXPECT_EQ(backwards.counts.size(), 3u * 6);  // all three calls were large enough to be cut
 }
 
 TEST(Pieces, AreAllVectorsOnceAndBeginAtUnits) {

@@ -72,6 +72,7 @@ TEST(ThreadPool, MayBeSharedBySeveralCallers) {
     std::vector<std::size_t> sums(4, 0);
     {
         std::vector<std::jthread> callers;
+        callers.reserve(sums.size());
         for (std::size_t& sum : sums)
             callers.emplace_back([&] {
                 for (int round = 0; round < 200; ++round) {
@@ -81,7 +82,7 @@ TEST(ThreadPool, MayBeSharedBySeveralCallers) {
                 }
             });
     }
-    EXPECT_EQ(sums, std::vector<std::size_t>(4, 200 * 40425));  // 0 + 1 + 4 + ... + 49 * 49
+    EXPECT_EQ(sums, std::vector<std::size_t>(4, std::size_t{200} * 40425));  // 0 + 1 + 4 + ... + 49 * 49
 }
 
 TEST(ThreadPool, ACallerDoesNotWaitForTheTasksOfAnother) {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ torch = pytest.importorskip("torch")
 import lynx  # noqa: E402
 from bench import checks as bench_checks  # noqa: E402
 from bench.checks import Check  # noqa: E402
-from bench.codec import report, results  # noqa: E402
+from bench.codec import native, report, results  # noqa: E402
 from bench.codec.baselines import Baseline, in_turns, random_source  # noqa: E402
 from bench.codec.cache import ExactCoding  # noqa: E402
 from bench.codec.torch_reference import TorchEncoder, hadamard  # noqa: E402
@@ -105,6 +107,50 @@ def test_a_benchmark_that_failed_is_an_error() -> None:
     failed = entry("encode/bf16/isa:avx2/head_dim:64/bytes:1", 1.0, error_occurred=True, error_message="no memory")
     with pytest.raises(ValueError, match="no memory"):
         results.parse(report_of(failed))
+
+
+def program(folder: Path, script: str) -> Path:
+    """Something to run in place of the C++ benchmarks."""
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_programs_report_is_read_and_its_progress_told(tmp_path: Path) -> None:
+    name = "encode/bf16/isa:avx512/head_dim:64/bytes:268435456"
+    (tmp_path / "report.json").write_text(json.dumps(report_of(entry(name, 2.0))))
+    script = f"""case "$*" in
+      *--benchmark_list_tests*) echo {name} ;;
+      *) echo '{name}_mean   2 us'; echo '{name}_median   2 us'
+         for a in "$@"; do
+           case $a in --benchmark_out=*) cp {tmp_path}/report.json "${{a#--benchmark_out=}}" ;; esac
+         done ;;
+    esac"""
+    told: list[tuple[int, int]] = []
+    read = native.run(program(tmp_path, script), False, lambda done, total: told.append((done, total)))
+    assert [row.seconds for row in read.rows] == [2.0]
+    assert told == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo no such CPU >&2; exit 1", "lists no benchmarks: no such CPU"),
+        (
+            'case "$*" in *list*) echo encode ;; *) echo out of memory >&2; exit 3 ;; esac',
+            "ended with 3: out of memory",
+        ),
+    ],
+)
+def test_a_program_that_fails_is_an_error_with_its_last_words(tmp_path: Path, script: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        native.run(program(tmp_path, script), False, lambda done, total: None)
+
+
+def test_a_program_that_was_not_built_is_an_error_that_says_how(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="make bench-codec"):
+        native.run(tmp_path / "nothing", False, lambda done, total: None)
 
 
 def test_the_slower_head_dim_and_the_slowest_anchor_width_count() -> None:
