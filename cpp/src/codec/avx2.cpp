@@ -1,6 +1,7 @@
 // The kernels for x86-64 CPUs with AVX2, FMA and F16C. This file is compiled for them.
 #include "codec/avx2_decode.hpp"
 #include "codec/avx2_encode.hpp"
+#include "codec/cpu_x86.hpp"
 #include "codec/kernels.hpp"
 
 namespace lynx::codec {
@@ -8,9 +9,8 @@ namespace {
 
 bool supported() noexcept {
     // All that the build lets the compiler use here, and not only what it is sure to.
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") &&
-           __builtin_cpu_supports("lzcnt");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c_and_lzcnt() &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace

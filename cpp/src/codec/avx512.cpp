@@ -1,5 +1,6 @@
 // The AVX-512 kernels: of CPUs with VBMI, GFNI, VNNI and BF16 (Zen 4 and later, Sapphire Rapids and later).
 #include "codec/avx512.hpp"
+#include "codec/cpu_x86.hpp"
 
 namespace lynx::codec {
 namespace {
@@ -7,9 +8,9 @@ namespace {
 // Every instruction set that CMakeLists.txt lets the compiler use in these files; this also asks whether the
 // operating system keeps the registers.
 bool supported() noexcept {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi") &&
-           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("lzcnt") &&
-           __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    return __builtin_cpu_supports("avx2") && cpu_has_f16c_and_lzcnt() && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
            __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&

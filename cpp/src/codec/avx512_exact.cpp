@@ -52,7 +52,7 @@ struct Word {
 
 // In each eight bytes: bit j of byte i is bit i of byte 7 - j.
 [[gnu::always_inline]] inline __m512i transpose_bits(__m512i bytes) noexcept {
-    return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64(0x8040201008040201), bytes, 0);
+    return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64(static_cast<long long>(0x8040201008040201u)), bytes, 0);
 }
 
 /// Bytes in the order of low_bytes() to planes: bit i of plane j is bit j of value i's byte.
