@@ -1,9 +1,8 @@
 // One instruction set's codec functions. A new instruction set is one file that fills one Kernels, and one
-// line in kernels_<architecture>.cpp. Every one of them gives the very bytes and values that docs/wire-format.md defines:
-// the scalar kernels are the reference that the others are tested against.
+// line in kernels_<architecture>.cpp. Every one of them gives the very bytes and values that docs/wire-format.md
+// defines: the scalar kernels are the reference that the others are tested against.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -45,11 +44,12 @@ using DecodeFn = void (*)(const DecodeJob&) noexcept;
 
 inline constexpr std::size_t kDTypes = 3;
 
+// Plain arrays: their use emits no function that a kernels' file would compile for its own instruction set.
 struct Kernels {
     std::string_view name;
-    bool (*supported)() noexcept;          ///< does this CPU run them?
-    std::array<EncodeFn, kDTypes> encode;  ///< by the source's DType
-    std::array<DecodeFn, kDTypes> decode;  ///< by the destination's DType
+    bool (*supported)() noexcept;  ///< does this CPU run them?
+    EncodeFn encode[kDTypes];      ///< by the source's DType
+    DecodeFn decode[kDTypes];      ///< by the destination's DType
 };
 
 extern const Kernels kScalarKernels;
