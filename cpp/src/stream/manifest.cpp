@@ -31,7 +31,7 @@ void Manifest::validate() const {
     for (const ManifestTensor& t : tensors) {
         check(t.role <= TensorRole::kValue, "role", static_cast<unsigned>(t.role), "0 (key) or 1 (value)");
         check(seen.emplace(t.layer, t.role).second, "a repeated layer", t.layer, "given once for each role");
-        if (t.spec.coding == Coding::kPlanes && t.spec.exact)
+        if (t.spec.exact)
             throw InvalidArgument(text("manifest: the tensor of layer ", t.layer,
                                        " has an exact tier, and this version ",
                                        "carries none: it streams what TensorSpec.exact = false lays out"));
