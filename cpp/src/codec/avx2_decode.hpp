@@ -110,16 +110,17 @@ struct FourReconstructions {
     bool positive;  ///< every factor is above 0
 };
 
-LYNX_INLINE void reconstruct(__m128i scales, __m128i zeros, unsigned missing, unsigned log2_b,
-                             FourReconstructions& r) noexcept {
-    const float step = power_of_two(static_cast<int>(missing));
+template <unsigned kLog2>
+LYNX_INLINE void reconstruct(__m128i scales, __m128i zeros, unsigned missing, FourReconstructions& r) noexcept {
+    constexpr float kInverse = inverse_factor(kLog2);
+    constexpr float kGathered = power_of_two(static_cast<int>(kLog2)) * kInverse;
+    const float step = static_cast<float>(1u << missing);
     const __m128 scale = _mm_cvtph_ps(scales);
     const __m128 middle = _mm_mul_ps(scale, _mm_set1_ps((step - 1.0f) * 0.5f));
     const __m128 centre = _mm_add_ps(_mm_cvtph_ps(zeros), middle);
-    const __m128 factor = _mm_mul_ps(scale, _mm_set1_ps(step * inverse_factor(log2_b)));
+    const __m128 factor = _mm_mul_ps(scale, _mm_set1_ps(step * kInverse));
     _mm_store_ps(r.factor, factor);
-    _mm_store_ps(r.bias,
-                 _mm_mul_ps(centre, _mm_set1_ps(power_of_two(static_cast<int>(log2_b)) * inverse_factor(log2_b))));
+    _mm_store_ps(r.bias, _mm_mul_ps(centre, _mm_set1_ps(kGathered)));
     r.positive = _mm_movemask_ps(_mm_cmpgt_ps(factor, _mm_setzero_ps())) == 15;
 }
 
@@ -170,8 +171,8 @@ void decode_whole(const DecodeJob& job) noexcept {
     for (std::size_t done = 0; done < job.vectors; done += kVectors) {
         const std::size_t left = job.vectors - done;
         FourReconstructions r;
-        reconstruct(load_halves(job.scales + 2 * done, left), load_halves(job.zeros + 2 * done, left), missing, kLog2,
-                    r);
+        reconstruct<kLog2>(load_halves(job.scales + 2 * done, left), load_halves(job.zeros + 2 * done, left), missing,
+                           r);
         Place places[kVectors];
         for (std::size_t v = 0; v < kVectors; ++v) {
             std::byte* dst = job.dst + static_cast<std::ptrdiff_t>(done + v) * job.dst_step;
@@ -212,8 +213,8 @@ void decode_parts(const DecodeJob& job) noexcept {
             }
             if (inside == job.head_dim) {
                 FourReconstructions r;
-                reconstruct(load_halves(job.scales + 2 * vector, 1), load_halves(job.zeros + 2 * vector, 1), missing,
-                            kLog2, r);
+                reconstruct<kLog2>(load_halves(job.scales + 2 * vector, 1), load_halves(job.zeros + 2 * vector, 1),
+                                   missing, r);
                 place = {job.dst + static_cast<std::ptrdiff_t>(vector) * job.dst_step, r.factor[0], r.bias[0]};
                 positive = r.positive;
                 all_positive = all_positive && positive;
@@ -244,8 +245,8 @@ void decode_large(const DecodeJob& job) noexcept {
         for (std::size_t c = 0; c < kChunks; ++c)
             transform(job.planes + (v * kChunks + c) * kChunkRow, job.plane_step, words[c]);
         FourReconstructions r;
-        reconstruct(load_halves(job.scales + 2 * v, 1), load_halves(job.zeros + 2 * v, 1),
-                    kPlaneCount - job.plane_count, kLog2, r);
+        reconstruct<kLog2>(load_halves(job.scales + 2 * v, 1), load_halves(job.zeros + 2 * v, 1),
+                           kPlaneCount - job.plane_count, r);
         const __m256 factor = _mm256_set1_ps(r.factor[0]);
         std::byte* dst = job.dst + static_cast<std::ptrdiff_t>(v) * job.dst_step;
         for (std::size_t group = 0; group < kGroups; ++group) {
@@ -279,7 +280,7 @@ void decode(const DecodeJob& job) noexcept {
         case 256: return decode_whole<kType, 8>(job);
         default: break;
     }
-    switch (log2_block(job.head_dim)) {
+    switch (log2_of_block(job.head_dim)) {
         case 4: return decode_parts<kType, 4>(job);
         case 5: return decode_parts<kType, 5>(job);
         case 6: return decode_parts<kType, 6>(job);
@@ -287,7 +288,7 @@ void decode(const DecodeJob& job) noexcept {
         case 8: return decode_parts<kType, 8>(job);
         case 9: return decode_large<kType, 9>(job);
         case 10: return decode_large<kType, 10>(job);
-        default: return kScalarKernels.decode[static_cast<std::size_t>(kType)](job);
+        default: return scalar_decode<kType>()(job);
     }
 }
 

@@ -1,5 +1,5 @@
-// Encoding with AVX2, for blocks of 16 or more. Two vectors at a time, one in each 128-bit lane, so that most
-// butterflies are between registers; eight vectors share the arithmetic of scale and zero. Part of avx2.cpp.
+// Encoding with AVX2, for blocks of 16 or more: rotated in pairs, eight vectors share the arithmetic of scale and
+// zero. Part of avx2.cpp.
 #pragma once
 
 #include <immintrin.h>
@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "codec/avx2_inline.hpp"
+#include "codec/avx2_rotate.hpp"
 #include "codec/kernels.hpp"
 #include "codec/rotation.hpp"
 #include "lynx/plane_layout.hpp"
@@ -16,191 +17,8 @@
 namespace lynx::codec {
 namespace {
 
-// Coordinates are handled in units of 32 of each of the two vectors: eight registers of floats, register r holds
-// coordinates 4 r to 4 r + 3, of the first vector in its lower half.
-constexpr std::size_t kUnit = 32;
-constexpr std::size_t kUnitFloats = 2 * kUnit;
 constexpr std::size_t kEncodeBatch = 8;
 constexpr std::size_t kPairs = kEncodeBatch / 2;
-
-LYNX_INLINE __m256i load_lanes(const std::byte* a, const std::byte* b) noexcept {
-    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_loadu_si128(reinterpret_cast<const __m128i*>(b)),
-                                   1);
-}
-
-/// In each lane r[i], dword j <-> r[j], dword i.
-LYNX_INLINE void transpose_dwords(__m256i* r) noexcept {
-    const __m256i t0 = _mm256_unpacklo_epi32(r[0], r[1]);
-    const __m256i t1 = _mm256_unpackhi_epi32(r[0], r[1]);
-    const __m256i t2 = _mm256_unpacklo_epi32(r[2], r[3]);
-    const __m256i t3 = _mm256_unpackhi_epi32(r[2], r[3]);
-    r[0] = _mm256_unpacklo_epi64(t0, t2);
-    r[1] = _mm256_unpackhi_epi64(t0, t2);
-    r[2] = _mm256_unpacklo_epi64(t1, t3);
-    r[3] = _mm256_unpackhi_epi64(t1, t3);
-}
-
-/// The even 16-bit elements and the odd ones as floats.
-template <DType kType>
-LYNX_INLINE void widen(__m256i pairs, __m256& even, __m256& odd) noexcept {
-    if constexpr (kType == DType::kBF16) {
-        even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
-        odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
-    } else {
-        const __m256i apart = _mm256_shuffle_epi8(
-            pairs, _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)));
-        const __m256i halves = _mm256_permute4x64_epi64(apart, 0xd8);
-        even = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
-        odd = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-    }
-}
-
-/// Coordinates 0-15 and second to second + 15 of two vectors: x[r] holds those whose lowest three index bits are
-/// r, the bits above are the place in the lane.
-template <DType kType>
-LYNX_INLINE void load_unit(const std::byte* a, const std::byte* b, std::size_t second, __m256* x) noexcept {
-    constexpr std::size_t kSize = kType == DType::kF32 ? 4 : 2;
-    const std::size_t at[4] = {0, 8 * kSize, second * kSize, (second + 8) * kSize};
-    if constexpr (kType == DType::kF32) {
-        for (unsigned part = 0; part < 2; ++part) {
-            __m256i r[4];
-            for (unsigned i = 0; i < 4; ++i) r[i] = load_lanes(a + at[i] + 16 * part, b + at[i] + 16 * part);
-            transpose_dwords(r);
-            for (unsigned i = 0; i < 4; ++i) x[4 * part + i] = _mm256_castsi256_ps(r[i]);
-        }
-    } else {
-        __m256i r[4];
-        for (unsigned i = 0; i < 4; ++i) r[i] = load_lanes(a + at[i], b + at[i]);
-        transpose_dwords(r);
-        for (unsigned i = 0; i < 4; ++i) widen<kType>(r[i], x[2 * i], x[2 * i + 1]);
-    }
-}
-
-/// a, b = a + b, a - b. By way of a product with 1, which is exact: the multipliers share the adders' work.
-LYNX_INLINE void butterfly(__m256& a, __m256& b) noexcept {
-    const __m256 sum = _mm256_add_ps(a, b);
-    b = _mm256_fnmadd_ps(b, _mm256_set1_ps(1.0f), a);
-    a = sum;
-}
-
-/// The lowest index bit of the lanes' places becomes the one that tells a from b, and the reverse.
-LYNX_INLINE void swap_lowest(__m256& a, __m256& b) noexcept {
-    const __m256 even = _mm256_shuffle_ps(a, b, 0x88);
-    b = _mm256_shuffle_ps(a, b, 0xdd);
-    a = even;
-}
-
-/// The stages within 32 coordinates (16, for blocks of 16) of two vectors, to y in natural order.
-template <DType kType, unsigned kLog2>
-LYNX_INLINE void rotate_unit(const std::byte* a, const std::byte* b, std::size_t second, float* y) noexcept {
-    __m256 x[8];
-    load_unit<kType>(a, b, second, x);
-#pragma GCC unroll 3
-    for (unsigned h = 1; h < 8; h *= 2)
-#pragma GCC unroll 8
-        for (unsigned i = 0; i < 8; ++i)
-            if ((i & h) == 0) butterfly(x[i], x[i + h]);
-#pragma GCC unroll 2
-    for (unsigned h = 1; h < 4; h *= 2)
-#pragma GCC unroll 8
-        for (unsigned i = 0; i < 8; ++i) {
-            if ((i & h) != 0) continue;
-            swap_lowest(x[i], x[i + h]);
-            if (h == 1 || kLog2 > 4) butterfly(x[i], x[i + h]);
-        }
-    // x's index bits are 3, 4 and 2 of the coordinate by now.
-#pragma GCC unroll 8
-    for (unsigned i = 0; i < 8; ++i) _mm256_store_ps(y + 8 * (2 * (i & 3) + (i >> 2)), x[i]);
-}
-
-/// What two vectors' coordinates span, in each lane. A NaN does not show in low and high, but it does in poison.
-struct Span {
-    __m256 low = _mm256_set1_ps(__builtin_inff());
-    __m256 high = _mm256_set1_ps(-__builtin_inff());
-    __m256 poison = _mm256_setzero_ps();
-};
-
-/// Adds kCount registers, where those from kCount / 2 on are the last stage's differences. Where one of a sum and
-/// its difference is a NaN and the other is not, that one is an infinity: so the sums show every NaN.
-template <unsigned kCount>
-LYNX_INLINE void widen_span(const __m256* x, Span& span) noexcept {
-    __m256 low[kCount];
-    __m256 high[kCount];
-#pragma GCC unroll 8
-    for (unsigned i = 0; i < kCount; ++i) low[i] = high[i] = x[i];
-#pragma GCC unroll 3
-    for (unsigned h = kCount / 2; h > 0; h /= 2)
-#pragma GCC unroll 4
-        for (unsigned i = 0; i < h; ++i) {
-            low[i] = _mm256_min_ps(low[i], low[i + h]);
-            high[i] = _mm256_max_ps(high[i], high[i + h]);
-        }
-    span.low = _mm256_min_ps(low[0], span.low);
-    span.high = _mm256_max_ps(high[0], span.high);
-#pragma GCC unroll 2
-    for (unsigned i = 0; i < kCount / 2; i += 2) span.poison = _mm256_fmadd_ps(x[i], x[i + 1], span.poison);
-}
-
-/// The stages that pair the units of a block, kRadix units that are kStride apart; after the last ones, the span.
-template <unsigned kRadix, std::size_t kStride, bool kLast>
-LYNX_INLINE void rotate_across(float* y, Span& span) noexcept {
-    // Columns at a time: what is left to do to a single one of two would not fill the CPU.
-    constexpr unsigned kColumns = kRadix >= 4 ? 1 : 2;
-    for (unsigned r = 0; r < 8; r += kColumns) {
-        __m256 x[kRadix * kColumns];
-#pragma GCC unroll 8
-        for (unsigned i = 0; i < kRadix * kColumns; ++i)
-            x[i] = _mm256_load_ps(y + 8 * (r + i % kColumns) + i / kColumns * kStride * kUnitFloats);
-#pragma GCC unroll 3
-        for (unsigned h = kColumns; h < kRadix * kColumns; h *= 2)
-#pragma GCC unroll 8
-            for (unsigned i = 0; i < kRadix * kColumns; ++i)
-                if ((i & h) == 0) butterfly(x[i], x[i + h]);
-#pragma GCC unroll 8
-        for (unsigned i = 0; i < kRadix * kColumns; ++i)
-            _mm256_store_ps(y + 8 * (r + i % kColumns) + i / kColumns * kStride * kUnitFloats, x[i]);
-        if (kLast) widen_span<kRadix * kColumns>(x, span);
-    }
-}
-
-/// The first five stages of both vectors (four, for blocks of 16), unit behind unit, to y.
-template <DType kType, unsigned kLog2>
-LYNX_INLINE void rotate_units(const std::byte* a, const std::byte* b, std::size_t head_dim, float* y) noexcept {
-    constexpr std::size_t kSize = kType == DType::kF32 ? 4 : 2;
-    for (std::size_t at = 0; at < head_dim; at += kUnit) {
-        // An odd last block of 16 is taken twice: that changes no minimum.
-        const std::size_t second = kLog2 == 4 && at + 16 == head_dim ? 0 : 16;
-        rotate_unit<kType, kLog2>(a + at * kSize, b + at * kSize, second, y + 2 * at);
-    }
-}
-
-/// The other stages. Without the factor, which the range and the codes apply.
-template <unsigned kLog2>
-LYNX_INLINE Span rotate_blocks(std::size_t head_dim, float* y) noexcept {
-    constexpr std::size_t kStep = kLog2 > 5 ? std::size_t{1} << kLog2 : kUnit;
-    Span span;
-    for (std::size_t at = 0; at < head_dim; at += kStep) {
-        float* block = y + 2 * at;
-        if constexpr (kLog2 <= 5) {
-            // No stage is left. With each register twice all of them are taken for sums.
-            for (unsigned r = 0; r < 8; r += 2) {
-                const __m256 x = _mm256_load_ps(block + 8 * r);
-                const __m256 z = _mm256_load_ps(block + 8 * r + 8);
-                const __m256 twice[4] = {x, z, x, z};
-                widen_span<4>(twice, span);
-            }
-        } else if constexpr (kLog2 <= 8) {
-            rotate_across<1u << (kLog2 - 5), 1, true>(block, span);
-        } else {
-            for (std::size_t eight = 0; eight < kStep; eight += 8 * kUnit)
-                rotate_across<8, 1, false>(block + 2 * eight, span);
-            for (std::size_t i = 0; i < 8; ++i)
-                rotate_across<1u << (kLog2 - 8), 8, true>(block + i * kUnitFloats, span);
-        }
-    }
-    return span;
-}
 
 struct Least {
     LYNX_INLINE __m256 operator()(__m256 a, __m256 b) const noexcept { return _mm256_min_ps(a, b); }
@@ -230,7 +48,8 @@ struct Quantizer {
 
 template <unsigned kLog2>
 LYNX_INLINE void quantizer_of(const Span* s, std::byte* scales, std::byte* zeros, Quantizer& q) noexcept {
-    const __m256 factor = _mm256_set1_ps(forward_factor(kLog2));
+    constexpr float kFactor = forward_factor(kLog2);
+    const __m256 factor = _mm256_set1_ps(kFactor);
     const __m256 low = _mm256_mul_ps(reduce(s[0].low, s[1].low, s[2].low, s[3].low, Least{}), factor);
     const __m256 high = _mm256_mul_ps(reduce(s[0].high, s[1].high, s[2].high, s[3].high, Most{}), factor);
     const __m256 poison = reduce(s[0].poison, s[1].poison, s[2].poison, s[3].poison, Sum{});
@@ -254,7 +73,7 @@ LYNX_INLINE void quantizer_of(const Span* s, std::byte* scales, std::byte* zeros
 template <class Bits>
 LYNX_INLINE void store_planes(__m256i codes, std::byte* planes, std::size_t plane_step) noexcept {
 #pragma GCC unroll 8
-    for (unsigned p = 0; p < kPlaneCount; ++p) {
+    for (std::size_t p = 0; p < kPlaneCount; ++p) {
         const Bits bits = static_cast<Bits>(static_cast<unsigned>(_mm256_movemask_epi8(codes)));
         std::memcpy(planes + p * plane_step, &bits, sizeof bits);
         codes = _mm256_add_epi8(codes, codes);
@@ -266,10 +85,11 @@ LYNX_INLINE void store_planes(__m256i codes, std::byte* planes, std::size_t plan
 /// be fused.
 template <unsigned kLog2>
 LYNX_INLINE void codes_of(const float* y, __m256 zero, __m256 inverse_scale, __m256i& a, __m256i& b) noexcept {
-    const __m256 factor = _mm256_set1_ps(forward_factor(kLog2));
+    constexpr float kFactor = forward_factor(kLog2);
+    const __m256 factor = _mm256_set1_ps(kFactor);
     __m256i c[8];
 #pragma GCC unroll 8
-    for (unsigned i = 0; i < 8; ++i)
+    for (std::size_t i = 0; i < 8; ++i)
         c[i] =
             _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_fmsub_ps(_mm256_load_ps(y + 8 * i), factor, zero), inverse_scale));
     const __m256i low = _mm256_packus_epi16(_mm256_packs_epi32(c[0], c[1]), _mm256_packs_epi32(c[2], c[3]));
@@ -280,13 +100,14 @@ LYNX_INLINE void codes_of(const float* y, __m256 zero, __m256 inverse_scale, __m
 
 /// Eight vectors. Returns which of them the scalar kernel has to do again.
 template <DType kType, unsigned kLog2>
-LYNX_INLINE unsigned encode_eight(const std::byte* const* src, std::size_t head_dim, std::byte* scales,
-                                  std::byte* zeros, std::byte* planes, std::size_t plane_step) noexcept {
+LYNX_INLINE unsigned encode_eight(const std::byte* const* src, std::ptrdiff_t ahead, std::size_t head_dim,
+                                  std::byte* scales, std::byte* zeros, std::byte* planes,
+                                  std::size_t plane_step) noexcept {
     alignas(32) float y[kPairs][2 * kMaxHeadDim];
     const std::size_t row_bytes = head_dim / 8;
     Span spans[kPairs];
     // Loops of their own, so that what stands side by side does not wait for each other.
-    for (std::size_t p = 0; p < kPairs; ++p) rotate_units<kType, kLog2>(src[p], src[p + kPairs], head_dim, y[p]);
+    for (std::size_t p = 0; p < kPairs; ++p) rotate_units<kType, kLog2>(src[p], src[p + kPairs], ahead, head_dim, y[p]);
     for (std::size_t p = 0; p < kPairs; ++p) spans[p] = rotate_blocks<kLog2>(head_dim, y[p]);
     Quantizer q;
     quantizer_of<kLog2>(spans, scales, zeros, q);
@@ -314,6 +135,7 @@ LYNX_INLINE unsigned encode_eight(const std::byte* const* src, std::size_t head_
 template <DType kType, unsigned kLog2>
 std::size_t encode_blocks(const EncodeJob& job) noexcept {
     const std::size_t row_bytes = job.head_dim / 8;
+    const std::ptrdiff_t ahead = 2 * static_cast<std::ptrdiff_t>(kEncodeBatch) * job.src_step;
     std::size_t nonfinite = 0;
     for (std::size_t done = 0; done < job.vectors; done += kEncodeBatch) {
         const std::size_t count = job.vectors - done < kEncodeBatch ? job.vectors - done : kEncodeBatch;
@@ -325,18 +147,18 @@ std::size_t encode_blocks(const EncodeJob& job) noexcept {
         std::byte* planes = job.planes + done * row_bytes;
         unsigned hard = 0;
         if (count == kEncodeBatch) {
-            hard = encode_eight<kType, kLog2>(src, job.head_dim, scales, zeros, planes, job.plane_step);
+            hard = encode_eight<kType, kLog2>(src, ahead, job.head_dim, scales, zeros, planes, job.plane_step);
         } else {
             // The last one stands in for those that are not there; their results are dropped.
             std::byte own_scales[2 * kEncodeBatch];
             std::byte own_zeros[2 * kEncodeBatch];
             std::byte own_planes[kPlaneCount * kEncodeBatch * kMaxHeadDim / 8];
-            hard = encode_eight<kType, kLog2>(src, job.head_dim, own_scales, own_zeros, own_planes,
+            hard = encode_eight<kType, kLog2>(src, ahead, job.head_dim, own_scales, own_zeros, own_planes,
                                               kEncodeBatch * row_bytes);
             hard &= (1u << count) - 1;
             std::memcpy(scales, own_scales, 2 * count);
             std::memcpy(zeros, own_zeros, 2 * count);
-            for (unsigned p = 0; p < kPlaneCount; ++p)
+            for (std::size_t p = 0; p < kPlaneCount; ++p)
                 std::memcpy(planes + p * job.plane_step, own_planes + p * kEncodeBatch * row_bytes, count * row_bytes);
         }
         for (; hard != 0; hard &= hard - 1) {
@@ -347,7 +169,7 @@ std::size_t encode_blocks(const EncodeJob& job) noexcept {
             one.scales = scales + 2 * v;
             one.zeros = zeros + 2 * v;
             one.planes = planes + v * row_bytes;
-            nonfinite += kScalarKernels.encode[static_cast<std::size_t>(kType)](one);
+            nonfinite += scalar_encode<kType>()(one);
         }
     }
     return nonfinite;
@@ -355,7 +177,7 @@ std::size_t encode_blocks(const EncodeJob& job) noexcept {
 
 template <DType kType>
 std::size_t encode(const EncodeJob& job) noexcept {
-    switch (log2_block(job.head_dim)) {
+    switch (log2_of_block(job.head_dim)) {
         case 4: return encode_blocks<kType, 4>(job);
         case 5: return encode_blocks<kType, 5>(job);
         case 6: return encode_blocks<kType, 6>(job);
@@ -363,7 +185,7 @@ std::size_t encode(const EncodeJob& job) noexcept {
         case 8: return encode_blocks<kType, 8>(job);
         case 9: return encode_blocks<kType, 9>(job);
         case 10: return encode_blocks<kType, 10>(job);
-        default: return kScalarKernels.encode[static_cast<std::size_t>(kType)](job);
+        default: return scalar_encode<kType>()(job);
     }
 }
 

@@ -68,7 +68,7 @@ LYNX_INLINE void transform_bytes(const __m256i* low, const __m256i* high, unsign
     const __m256i b = transform_nibbles<kCount>(high, k);
     const __m256i lift = _mm256_set1_epi8(static_cast<char>(4 * ((1 << kCount) - 1)));
     const __m256i both[2] = {_mm256_add_epi8(a, b), _mm256_sub_epi8(_mm256_add_epi8(a, lift), b)};
-    for (unsigned bit2 = 0; bit2 < 2; ++bit2) {
+    for (std::size_t bit2 = 0; bit2 < 2; ++bit2) {
         w[bit2][0] = _mm256_maddubs_epi16(both[bit2], _mm256_set1_epi16(kWeight * 0x0101));
         w[bit2][1] = _mm256_maddubs_epi16(both[bit2], _mm256_set1_epi16(kWeight - kWeight * 0x0100));
     }
@@ -113,11 +113,11 @@ void transform_chunk(const std::byte* planes, std::size_t plane_step, __m256i* w
         high[p] = _mm256_and_si256(_mm256_srli_epi16(row, 4), mask);
     }
 #pragma GCC unroll 2
-    for (unsigned bit0 = 0; bit0 < 2; ++bit0) {
+    for (std::size_t bit0 = 0; bit0 < 2; ++bit0) {
         __m256i w[2][2][2];  // bits 1, 2, 3
 #pragma GCC unroll 2
-        for (unsigned bit1 = 0; bit1 < 2; ++bit1) {
-            const unsigned k = bit0 + 2 * bit1;
+        for (std::size_t bit1 = 0; bit1 < 2; ++bit1) {
+            const auto k = static_cast<unsigned>(bit0 + 2 * bit1);
             transform_bytes<kLow, 1>(low + kHigh, high + kHigh, k, w[bit1]);
             if constexpr (kHigh != 0) {
                 __m256i more[2][2];
@@ -125,28 +125,28 @@ void transform_chunk(const std::byte* planes, std::size_t plane_step, __m256i* w
                 for (unsigned i = 0; i < 4; ++i)
                     w[bit1][i / 2][i % 2] = _mm256_add_epi16(w[bit1][i / 2][i % 2], more[i / 2][i % 2]);
             }
-            for (unsigned bit2 = 0; bit2 < 2; ++bit2) {
-                int bias = transform_bias(kLow, k, bit2);
-                if (kHigh != 0) bias += transform_bias(kHigh, k, bit2) << kLow;
+            for (std::size_t bit2 = 0; bit2 < 2; ++bit2) {
+                int bias = transform_bias(kLow, k, static_cast<unsigned>(bit2));
+                if (kHigh != 0) bias += transform_bias(kHigh, k, static_cast<unsigned>(bit2)) << kLow;
                 w[bit1][bit2][0] = _mm256_sub_epi16(w[bit1][bit2][0], _mm256_set1_epi16(static_cast<short>(bias)));
             }
         }
         // Each step brings a register's bit into the place, and one of the place's out, for its stage.
-        for (unsigned bit3 = 0; bit3 < 2; ++bit3) {
-            for (unsigned bit1 = 0; bit1 < 2; ++bit1) {
+        for (std::size_t bit3 = 0; bit3 < 2; ++bit3) {
+            for (std::size_t bit1 = 0; bit1 < 2; ++bit1) {
                 interleave_dwords(w[bit1][0][bit3], w[bit1][1][bit3]);  // 2 in, 6 out
                 if (kLog2 >= 7) butterfly(w[bit1][0][bit3], w[bit1][1][bit3]);
             }
-            for (unsigned bit6 = 0; bit6 < 2; ++bit6) {
+            for (std::size_t bit6 = 0; bit6 < 2; ++bit6) {
                 interleave_dwords(w[0][bit6][bit3], w[1][bit6][bit3]);  // 1 in, 5 out
                 if (kLog2 >= 6) butterfly(w[0][bit6][bit3], w[1][bit6][bit3]);
             }
         }
-        for (unsigned bit5 = 0; bit5 < 2; ++bit5)
-            for (unsigned bit6 = 0; bit6 < 2; ++bit6) {
+        for (std::size_t bit5 = 0; bit5 < 2; ++bit5)
+            for (std::size_t bit6 = 0; bit6 < 2; ++bit6) {
                 interleave_lanes(w[bit5][bit6][0], w[bit5][bit6][1]);  // 3 in, 7 out
                 if (kLog2 >= 8) butterfly(w[bit5][bit6][0], w[bit5][bit6][1]);
-                for (unsigned bit7 = 0; bit7 < 2; ++bit7)
+                for (std::size_t bit7 = 0; bit7 < 2; ++bit7)
                     _mm256_store_si256(words + 8 * bit0 + bit5 + 2 * bit6 + 4 * bit7, w[bit5][bit6][bit7]);
             }
     }

@@ -34,6 +34,12 @@ inline constexpr std::size_t kBatch = 16;
 /// still wanted, and each line would be read before it is written.
 inline constexpr std::size_t kStreamBytes = std::size_t{4} << 20;
 
+/// How far ahead of what is being coded a source is fetched, at least.
+inline constexpr std::size_t kPrefetchBytes = 8192;
+
+template <DType kType>
+constexpr std::size_t kSizeOf = kType == DType::kF32 ? 4 : 2;
+
 /// The first `count` of a register's elements.
 LYNX_ALWAYS_INLINE __mmask16 first_of_16(std::size_t count) noexcept {
     return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1u);
@@ -41,6 +47,15 @@ LYNX_ALWAYS_INLINE __mmask16 first_of_16(std::size_t count) noexcept {
 
 LYNX_ALWAYS_INLINE bool is_line_aligned(const void* p) noexcept {
     return reinterpret_cast<std::uintptr_t>(p) % 64 == 0;
+}
+
+/// Past the caches if kStream; then `to` is aligned, and an sfence has to follow the last one.
+template <bool kStream>
+LYNX_ALWAYS_INLINE void store_line(std::byte* to, __m512i line) noexcept {
+    if constexpr (kStream)
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), line);
+    else
+        _mm512_storeu_si512(to, line);
 }
 
 /// Byte indices of a permutation.

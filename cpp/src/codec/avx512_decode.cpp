@@ -153,14 +153,6 @@ LYNX_ALWAYS_INLINE __m512 scaled(__m512i value, __m512 factor, __m512 shift) noe
 
 // ---- Storing ---------------------------------------------------------------------------------------------
 
-template <bool kStream>
-LYNX_ALWAYS_INLINE void store_line(std::byte* to, __m512i line) noexcept {
-    if constexpr (kStream)
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), line);
-    else
-        _mm512_storeu_si512(to, line);
-}
-
 // The first `count` coordinates of 64, a multiple of 16.
 template <DType kType, bool kStream>
 LYNX_ALWAYS_INLINE void store_64(const __m512 (&x)[4], std::byte* to, std::size_t count) noexcept {
@@ -188,9 +180,6 @@ LYNX_ALWAYS_INLINE void store_64(const __m512 (&x)[4], std::byte* to, std::size_
         }
     }
 }
-
-template <DType kType>
-constexpr std::size_t kSizeOf = kType == DType::kF32 ? 4 : 2;
 
 // ---- Blocks ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ namespace {
 // What a batch of sixteen vectors leaves on its way; coordinates in order, a register's lanes are the vectors.
 template <std::size_t kMost>
 struct alignas(64) Scratch {
-    __m512 rotated[kMost];
+    __m512 rotated[kMost <= 128 ? 2 : 1][kMost];
     // codes[h][j]: the codes 8 j ... 8 j + 7 of the vectors 8 h ... 8 h + 7, each in a 64-bit word, the last first.
     __m512i codes[2][kMost / 8];
     // rows[g][p]: of eight vectors the bytes 8 g ... 8 g + 7 of their row in plane p.
@@ -67,6 +67,20 @@ LYNX_ALWAYS_INLINE void load_pairs(const Batch& batch, std::size_t offset, __m51
         words[r] = _mm512_shuffle_i32x4(a[r], a[r | 4u], 0x88);
         words[r | 4u] = _mm512_shuffle_i32x4(a[r], a[r | 4u], 0xdd);
     }
+}
+
+// The lines at this coordinate of a later batch. The hardware's own prefetching does not keep up: it finds sixteen
+// places read in turns.
+template <DType kType>
+LYNX_ALWAYS_INLINE void prefetch_later(const Batch& batch, std::size_t head_dim, std::size_t coordinate) noexcept {
+    if (coordinate * kSizeOf<kType> % 64 != 0) return;
+    const std::size_t ahead =
+        head_dim * kSizeOf<kType> * kBatch < kPrefetchBytes ? kPrefetchBytes / (head_dim * kSizeOf<kType>) : kBatch;
+    auto address = reinterpret_cast<std::uintptr_t>(batch.src) + static_cast<std::uintptr_t>(batch.step) * ahead +
+                   coordinate * kSizeOf<kType>;
+#pragma GCC unroll 16
+    for (unsigned v = 0; v < kBatch; ++v, address += static_cast<std::uintptr_t>(batch.step))
+        _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
 
 template <DType kType>
@@ -136,13 +150,26 @@ struct Range {
     __m512 high;
 };
 
+// By a tree: one after the other would wait for the latency of each.
 template <unsigned kCount>
 LYNX_ALWAYS_INLINE void widen(Range& range, const __m512 (&x)[kCount]) noexcept {
-#pragma GCC unroll 16
-    for (unsigned i = 0; i < kCount; ++i) {
-        range.low = _mm512_min_ps(range.low, x[i]);
-        range.high = _mm512_max_ps(range.high, x[i]);
+    __m512 low[kCount / 2];
+    __m512 high[kCount / 2];
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < kCount / 2; ++i) {
+        low[i] = _mm512_min_ps(x[2 * i], x[2 * i + 1]);
+        high[i] = _mm512_max_ps(x[2 * i], x[2 * i + 1]);
     }
+#pragma GCC unroll 4
+    for (unsigned count = kCount / 4; count > 0; count /= 2) {
+#pragma GCC unroll 4
+        for (unsigned i = 0; i < count; ++i) {
+            low[i] = _mm512_min_ps(low[2 * i], low[2 * i + 1]);
+            high[i] = _mm512_max_ps(high[2 * i], high[2 * i + 1]);
+        }
+    }
+    range.low = _mm512_min_ps(range.low, low[0]);
+    range.high = _mm512_max_ps(range.high, high[0]);
 }
 
 // The stages h = kFirst, 2 kFirst, ... kFirst * kRadix / 2, in memory.
@@ -168,6 +195,7 @@ LYNX_ALWAYS_INLINE Range rotate(const Batch& batch, std::size_t head_dim, __m512
     for (std::size_t c = 0; c < head_dim; c += 16) {
         __m512 x[16];
         load_16<kType>(batch, c, x);
+        prefetch_later<kType>(batch, head_dim, c);
         butterfly(x);
         if constexpr (kBlock == 16) widen(range, x);
 #pragma GCC unroll 16
@@ -236,7 +264,8 @@ LYNX_ALWAYS_INLINE __m512i word_table() noexcept {
 
 // Returns whether any code was negative: so it is if a vector holds what is no number, but not only then.
 template <Order kOrder, class Scratch>
-LYNX_ALWAYS_INLINE bool quantize(const ScaleZero& sz, std::size_t head_dim, Scratch& scratch) noexcept {
+LYNX_ALWAYS_INLINE bool quantize(const __m512* rotated, const ScaleZero& sz, std::size_t head_dim,
+                                 Scratch& scratch) noexcept {
     const __m512 one = _mm512_set1_ps(1.0f);
     const __m512i first_half = word_table<kOrder, 0>();
     const __m512i second_half = word_table<kOrder, 1>();
@@ -245,7 +274,7 @@ LYNX_ALWAYS_INLINE bool quantize(const ScaleZero& sz, std::size_t head_dim, Scra
         __m512i codes[8];
 #pragma GCC unroll 8
         for (unsigned i = 0; i < 8; ++i) {
-            const __m512 above = _mm512_fmsub_ps(scratch.rotated[8 * j + i], one, sz.offset);
+            const __m512 above = _mm512_fmsub_ps(rotated[8 * j + i], one, sz.offset);
             codes[i] = _mm512_cvtps_epi32(_mm512_mul_ps(above, sz.inverse));
         }
         const __m512i c01 = _mm512_packs_epi32(codes[0], codes[1]);
@@ -306,14 +335,6 @@ LYNX_ALWAYS_INLINE void split(const __m512i* codes, __m512i (&rows)[8]) noexcept
         const unsigned low = r & 6u;
         rows[r] = (r & 1u) == 0 ? _mm512_unpacklo_epi8(a[low], a[low | 1u]) : _mm512_unpackhi_epi8(a[low], a[low | 1u]);
     }
-}
-
-template <bool kStream>
-LYNX_ALWAYS_INLINE void store_line(std::byte* to, __m512i line) noexcept {
-    if constexpr (kStream)
-        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), line);
-    else
-        _mm512_storeu_si512(to, line);
 }
 
 template <bool kStream, class Scratch>
@@ -410,23 +431,42 @@ LYNX_ALWAYS_INLINE void store_planes(Scratch& scratch, std::size_t head_dim, std
         store_planes_any(scratch, head_dim, planes, step);
 }
 
-// Codes up to sixteen vectors. Returns those that the scalar kernel has to do again: not finite, or out of the
-// range in which the conversion to integers is that of the format.
-template <DType kType, unsigned kBlock, unsigned kHeadDim, class Scratch>
-LYNX_ALWAYS_INLINE __mmask16 encode_batch(const EncodeJob& job, std::size_t first, std::size_t count, Target target,
-                                          Scratch& scratch) noexcept {
-    const std::size_t head_dim = kHeadDim != 0 ? kHeadDim : job.head_dim;
-    const std::size_t row_bytes = head_dim / 8;
-    const Batch batch{job.src + static_cast<std::ptrdiff_t>(first) * job.src_step, job.src_step, count - 1};
-    const Range range = rotate<kType, kBlock>(batch, head_dim, scratch.rotated);
-    const ScaleZero sz = scale_zero_of(range, forward_factor(log2_block(kBlock)));
-    __mmask16 plain = sz.plain;
-    if (quantize<order_of<kHeadDim>()>(sz, head_dim, scratch)) plain &= finite_lanes(scratch.rotated, head_dim);
+// A batch that is rotated and has its scales, but not its codes yet.
+struct Rotated {
+    std::size_t first;
+    std::size_t count;
+    const __m512* values;
+    ScaleZero sz;
+};
 
-    const __mmask16 lanes = first_of_16(count);
-    _mm256_mask_storeu_epi16(job.scales + 2 * first, lanes, sz.scale);
-    _mm256_mask_storeu_epi16(job.zeros + 2 * first, lanes, sz.zero);
-    std::byte* planes = job.planes + first * row_bytes;
+template <DType kType, unsigned kBlock>
+LYNX_ALWAYS_INLINE Rotated rotate_batch(const EncodeJob& job, std::size_t head_dim, std::size_t first,
+                                        __m512* values) noexcept {
+    const std::byte* src = job.src + static_cast<std::ptrdiff_t>(first) * job.src_step;
+    const std::size_t left = job.vectors - first;
+    Rotated out{first, left < kBatch ? left : kBatch, values, {}};
+    // Twice, so that whole batches look at no vector's number.
+    const Range range = left >= kBatch ? rotate<kType, kBlock>({src, job.src_step, kBatch - 1}, head_dim, values)
+                                       : rotate<kType, kBlock>({src, job.src_step, left - 1}, head_dim, values);
+    out.sz = scale_zero_of(range, forward_factor(log2_block(kBlock)));
+    return out;
+}
+
+// Returns the vectors that the scalar kernel has to do again: not finite, or out of the range in which the
+// conversion to integers is that of the format.
+template <unsigned kHeadDim, class Scratch>
+LYNX_ALWAYS_INLINE __mmask16 quantize_batch(const EncodeJob& job, std::size_t head_dim, const Rotated& batch,
+                                            Target target, Scratch& scratch) noexcept {
+    const std::size_t row_bytes = head_dim / 8;
+    __mmask16 plain = batch.sz.plain;
+    if (quantize<order_of<kHeadDim>()>(batch.values, batch.sz, head_dim, scratch))
+        plain &= finite_lanes(batch.values, head_dim);
+
+    const __mmask16 lanes = first_of_16(batch.count);
+    _mm256_mask_storeu_epi16(job.scales + 2 * batch.first, lanes, batch.sz.scale);
+    _mm256_mask_storeu_epi16(job.zeros + 2 * batch.first, lanes, batch.sz.zero);
+    std::byte* planes = job.planes + batch.first * row_bytes;
+    if (batch.count < kBatch) target = Target::kScratch;
     if (target == Target::kStream) {
         store_planes<kHeadDim, true>(scratch, head_dim, planes, job.plane_step);
     } else if (target == Target::kPlace) {
@@ -434,7 +474,7 @@ LYNX_ALWAYS_INLINE __mmask16 encode_batch(const EncodeJob& job, std::size_t firs
     } else {
         store_planes<kHeadDim, false>(scratch, head_dim, scratch.planes[0], sizeof scratch.planes[0]);
         for (unsigned p = 0; p < kPlaneCount; ++p)
-            std::memcpy(planes + p * job.plane_step, scratch.planes[p], count * row_bytes);
+            std::memcpy(planes + p * job.plane_step, scratch.planes[p], batch.count * row_bytes);
     }
     return static_cast<__mmask16>(~plain & lanes);
 }
@@ -458,19 +498,30 @@ template <DType kType>
 // kHeadDim is 0 where it is not known at compile time.
 template <DType kType, unsigned kBlock, unsigned kHeadDim>
 std::size_t encode_blocks(const EncodeJob& job) noexcept {
+    if (job.vectors == 0) return 0;
+    const std::size_t head_dim = kHeadDim != 0 ? kHeadDim : job.head_dim;
     Scratch<kHeadDim == 0 ? kMaxHeadDim : kHeadDim> scratch;
-    constexpr std::size_t kSize = kType == DType::kF32 ? 4 : 2;
-    const bool stream =
-        job.vectors * job.head_dim * kSize >= kStreamBytes && is_line_aligned(job.planes) && job.plane_step % 64 == 0;
+    const bool stream = job.vectors * job.head_dim * kSizeOf<kType> >= kStreamBytes && is_line_aligned(job.planes) &&
+                        job.plane_step % 64 == 0;
     const Target target = kHeadDim == 0 ? Target::kScratch : stream ? Target::kStream : Target::kPlace;
     std::size_t nonfinite = 0;
-    for (std::size_t first = 0; first < job.vectors; first += kBatch) {
-        const std::size_t left = job.vectors - first;
-        const unsigned again = left >= kBatch
-                                   ? encode_batch<kType, kBlock, kHeadDim>(job, first, kBatch, target, scratch)
-                                   : encode_batch<kType, kBlock, kHeadDim>(job, first, left, Target::kScratch, scratch);
+    // A batch is rotated before the one before it is quantized, which would else wait for its divisions; but two
+    // batches of long vectors do not fit the first-level cache.
+    constexpr bool kOverlap = kHeadDim == 64 || kHeadDim == 128;
+    Rotated batch = rotate_batch<kType, kBlock>(job, head_dim, 0, scratch.rotated[0]);
+    for (bool last = false; !last;) {
+        const std::size_t next = batch.first + kBatch;
+        last = next >= job.vectors;
+        Rotated following = batch;
+        unsigned again = 0;
+        if constexpr (!kOverlap) again = quantize_batch<kHeadDim>(job, head_dim, batch, target, scratch);
+        if (!last)
+            following =
+                rotate_batch<kType, kBlock>(job, head_dim, next, scratch.rotated[kOverlap ? next / kBatch % 2 : 0]);
+        if constexpr (kOverlap) again = quantize_batch<kHeadDim>(job, head_dim, batch, target, scratch);
         if (again != 0) [[unlikely]]
-            nonfinite += encode_again<kType>(job, first, again);
+            nonfinite += encode_again<kType>(job, batch.first, again);
+        batch = following;
     }
     if (target == Target::kStream) _mm_sfence();
     return nonfinite;

@@ -66,7 +66,7 @@ class WordReader {
         std::uint64_t word;
         std::memcpy(&word, from_ + at / 8, sizeof word);
         const auto next = std::to_integer<std::uint64_t>(from_[at / 8 + 8]);
-        return word >> (at % 8) | next << 1 << (63 - at % 8);
+        return word >> (at % 8) | next << 1 << (~(at % 8) % 64);
     }
     [[gnu::always_inline]] void skip(std::size_t bits) noexcept { at_ += bits; }
     [[nodiscard, gnu::always_inline]] std::size_t bits() const noexcept { return at_; }

@@ -3,6 +3,9 @@
 // planes of values and values of planes. Always inlined: see cpp/CMakeLists.txt. docs/tuning.md says what bounds it.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
+
 #include "codec/bit_stream.hpp"
 #include "codec/convert.hpp"
 #include "codec/kernels.hpp"
@@ -160,7 +163,10 @@ template <DType kType, class Isa>
 [[gnu::always_inline]] inline bool decode_words(const ExactDecodeJob& job) noexcept {
     WordReader in(job.src);
     WordPlanes planes[kBatch];
-    std::memset(planes, 0, sizeof planes);  // planes that a type or a unary part does not have stay empty
+    for (WordPlanes& p : planes) {  // planes that are transposed with the others and hold nothing
+        std::fill(p.more + kUnaryPlanes, std::end(p.more), std::uint64_t{0});
+        std::fill(p.bits + 8, std::end(p.bits), std::uint64_t{0});
+    }
     const auto decode = [&](const Place* places, std::size_t count) {
         for (std::size_t w = 0; w < count; ++w) Isa::template masks<kType>(places[w], planes[w]);
         for (std::size_t w = 0; w < count; ++w) {
