@@ -28,7 +28,8 @@ cpp_files = $(shell find cpp tests/cpp tests/fuzz bench examples \( -name '*.cpp
 # Packages missing and no way to install them: install.sh has said so in its one line. A failed recipe would
 # add make's own line and status 2; asked the question "is it up to date?" make is silent and answers 1.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
-can_install := $(shell third_party/install.sh --check $(if $(filter bench-codec,$(MAKECMDGOALS)),apt-bench.txt))
+can_install := $(shell third_party/install.sh --check $(if $(filter bench-codec,$(MAKECMDGOALS)),apt-bench.txt) \
+  $(if $(filter fuzz,$(MAKECMDGOALS)),apt-fuzz.txt))
 ifneq ($(.SHELLSTATUS),0)
 MAKEFLAGS += --question
 endif
@@ -70,8 +71,8 @@ asan tsan: system ## The C++ tests under sanitizers: address and undefined; thre
 
 # What a target has learnt stays in its corpus for the next time; what it has found lies beside.
 .PHONY: fuzz
-fuzz: system ## Fuzzes each target for FUZZ_SECONDS=60; only some by FUZZ_TARGETS="decode encode"
-	third_party/install.sh apt-fuzz.txt
+fuzz: ## Fuzzes each target for FUZZ_SECONDS=60; only some by FUZZ_TARGETS="decode encode"
+	@third_party/install.sh apt-fuzz.txt
 	cmake --preset fuzz
 	cmake --build --preset fuzz
 	mkdir -p build/fuzz/findings

@@ -4,6 +4,7 @@
 #include "fuzz/codecs.hpp"
 #include "fuzz/targets.hpp"
 #include "fuzz/tensors.hpp"
+#include "lynx/executor.hpp"
 
 namespace lynx::fuzz {
 namespace {
@@ -24,17 +25,30 @@ void make_index_plausible(Input& in, const PlaneLayout& layout, ByteSpan coded) 
     std::uint32_t end = 0;
     for (std::size_t g = 0; g < layout.groups(); ++g) {
         const std::uint64_t r = in.random();
-        if (r % 64 == 0) end -= 1;
-        end += r % 4 == 0 ? values_end : static_cast<std::uint32_t>((r >> 8) % (values_end + (r % 32 == 1)));
+        if (r % 256 == 1) end -= values_end;
+        end += r % 4 == 0 ? values_end + (r % 256 == 0 ? 1 : 0) : static_cast<std::uint32_t>((r >> 8) % values_end);
         store_end(layout, coded, g, end);
     }
 }
 
+/// Is there a group that begins behind its end, or is longer than its values?
+[[nodiscard]] bool index_is_wrong(const PlaneLayout& layout, ConstByteSpan coded) {
+    const std::size_t row_bytes = std::size_t{layout.spec().head_dim} * 2;
+    std::uint64_t begin = 0;
+    for (std::size_t g = 0; g < layout.groups(); ++g) {
+        const std::size_t vectors = std::min(layout.group_vectors(), layout.vectors() - g * layout.group_vectors());
+        const std::uint64_t end = std::uint64_t{8} * load_end(layout, coded, g);
+        if (end < begin || end - begin > vectors * row_bytes) return true;
+        begin = end;
+    }
+    return false;
+}
+
 /// The values, or nothing if the bytes are corrupt.
 [[nodiscard]] std::optional<Elements> decoded(const Codec& codec, const PlaneLayout& layout, ConstByteSpan coded,
-                                              StridedTensor& dst) {
+                                              StridedTensor& dst, Executor* executor = nullptr) {
     try {
-        codec.decode_exact(layout, coded, dst.view());
+        codec.decode_exact(layout, coded, dst.view(), executor);
     } catch (const CorruptData&) {
         (void)dst.take();
         return std::nullopt;
@@ -42,13 +56,15 @@ void make_index_plausible(Input& in, const PlaneLayout& layout, ByteSpan coded) 
     return dst.take();
 }
 
-/// Every codec comes to the same end, where the format says to which.
+/// No codec reads by a wrong index, and all come to the same end where the format says to which.
 void decode_by_all(const PlaneLayout& layout, ConstByteSpan coded, StridedTensor& dst) {
     const bool same = all_specified_for_exact(layout, coded);
+    const bool wrong_index = index_is_wrong(layout, coded);
     std::optional<Elements> expected;
     for_each_codec([&](const Codec& codec) {
         const std::optional<Elements> got = decoded(codec, layout, coded, dst);
         if (codec.name() == "scalar") expected = got;
+        require(!wrong_index || !got, std::string(codec.name()) + " decode_exact: takes a wrong index");
         require(!same || got.has_value() == expected.has_value(),
                 std::string(codec.name()) + " decode_exact: not of one mind with scalar whether the bytes are corrupt");
         if (same && got) check_same(layout, coded, *expected, *got, std::string(codec.name()) + " decode_exact");
@@ -68,6 +84,50 @@ void damage(Input& in, const PlaneLayout& layout, ByteSpan coded, std::size_t us
             default: store_end(layout, coded, group, static_cast<std::uint32_t>(place));
         }
     }
+}
+
+/// Tasks on the caller's thread, the last one first.
+class Backwards final : public Executor {
+   public:
+    [[nodiscard]] unsigned concurrency() const noexcept override { return 2; }
+    void run(std::size_t tasks, Task task) override {
+        while (tasks > 0) task(--tasks);
+    }
+};
+
+/// A tensor so large that an executor gets it in pieces, which do not begin where the index was checked up to: groups
+/// of values as they are, with some entries of the index changed.
+void decode_pieces(Input& in) {
+    const TensorSpec spec{.dtype = in.one_in(2) ? DType::kBF16 : DType::kF16,
+                          .heads = 1,
+                          .tokens = 16384 + in.between(1, 4000),
+                          .head_dim = 8,
+                          .exact = true};
+    const PlaneLayout layout(spec);
+    const ExactBytes coded(in, layout.bytes());
+    StridedTensor dst(in, spec, spec.dtype);
+    in.fill(coded.span(), 0);
+    make_specified(layout, coded.span());
+    const std::size_t group_bytes = layout.group_vectors() * spec.head_dim * 2;
+    for (std::size_t g = 0; g < layout.groups(); ++g)
+        store_end(layout, coded.span(), g,
+                  static_cast<std::uint32_t>(std::min((g + 1) * group_bytes, layout.exact_payload().bytes) / 8));
+    for (std::uint32_t n = in.between(0, 4); n > 0; --n) {
+        // One or several groups on, so that they fit each other but not what lies before them; most in the last piece.
+        const std::size_t from_end = in.one_in(4) ? in.take<std::uint16_t>() : in.take();
+        const std::size_t first = layout.groups() - 1 - from_end % layout.groups();
+        const std::size_t behind = in.one_in(2) ? first + 1 : layout.groups();
+        const std::uint32_t by = in.one_in(2) ? in.take<std::uint32_t>() : in.between(0, 255) - 128;
+        for (std::size_t g = first; g < behind; ++g)
+            store_end(layout, coded.span(), g, load_end(layout, coded.span(), g) + by);
+    }
+    for_each_codec([&](const Codec& codec) {
+        Backwards executor;
+        const std::optional<Elements> whole = decoded(codec, layout, coded.span(), dst);
+        const std::optional<Elements> pieces = decoded(codec, layout, coded.span(), dst, &executor);
+        require(whole == pieces, std::string(codec.name()) + " decode_exact: an executor makes a difference");
+        require(!whole || !index_is_wrong(layout, coded.span()), "decode_exact: takes a wrong index");
+    });
 }
 
 /// Undamaged, every codec restores every bit, and converts what it restores as raw bits are converted.
@@ -91,6 +151,7 @@ void check_restored(Input& in, const TensorSpec& spec, const PlaneLayout& layout
 
 void decode_exact(ConstByteSpan input) {
     Input in(input);
+    if (in.one_in(32)) return decode_pieces(in);
     const TensorSpec spec = small_exact_spec(in);
     const PlaneLayout layout(spec);
     const ExactBytes coded(in, layout.bytes());
