@@ -12,6 +12,7 @@ NB_MODULE(_core, m) {
     m.attr("cuda_description") = string(cuda_description());
     bind_error(m);
     bind_codec(m);
+    bind_cuda(m);
     bind_fabric(m);
     bind_manifest(m);
     bind_node(m);

@@ -4,8 +4,10 @@
 
 #if defined(__CUDACC__)
 #define LYNX_DEVICE __device__ __forceinline__
+#define LYNX_UNROLL _Pragma("unroll")  // before a loop whose counter chooses a register
 #else
 #define LYNX_DEVICE inline
+#define LYNX_UNROLL
 #endif
 
 namespace lynx::cuda {

@@ -120,6 +120,7 @@ class LineCounts {
     }
     [[nodiscard]] static LYNX_DEVICE unsigned bits(const Packed& packed) {
         unsigned sum = of(packed, kEscapeLine) * codec::kEscapeBits;
+        LYNX_UNROLL
         for (unsigned line = 0; line < kEscapeLine; ++line) sum += of(packed, line);
         return sum;
     }
@@ -175,6 +176,7 @@ LYNX_DEVICE std::uint32_t put_row(Warp& warp, const Shape& shape, std::uint32_t 
         counts[lane] = Packed{};
         last_of_word[lane] = lane | (word_lanes - 1);
         if (!present[lane]) return;
+        LYNX_UNROLL
         for (unsigned line = 0; line < Counts::kEscapeLine; ++line)
             Counts::increase(counts[lane], line, bits_in_line<kType>(terms[lane], line).count);
         for (const Term& term : terms[lane].v) Counts::increase(counts[lane], Counts::kEscapeLine, term.escaped());
@@ -189,6 +191,7 @@ LYNX_DEVICE std::uint32_t put_row(Warp& warp, const Shape& shape, std::uint32_t 
     warp.each([&](unsigned lane) {
         if (!present[lane]) return;
         std::uint32_t line_start = position + ends[lane] - Counts::bits(totals[lane]);
+        LYNX_UNROLL
         for (unsigned line = 0; line < Counts::kEscapeLine; ++line) {
             const LineBits mine = bits_in_line<kType>(terms[lane], line);
             put_bits(warp, line_start + Counts::of(through[lane], line) - mine.count, mine.bits, mine.count);

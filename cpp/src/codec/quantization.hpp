@@ -9,8 +9,6 @@
 
 namespace lynx::codec {
 
-inline constexpr float kMaxHalf = 65504.0f;
-
 /// A float's bits as an integer that sorts like it: NaNs beyond the infinities of their sign. (It maps both
 /// ways.) Comparisons of integers vectorize where those of floats, which may trap, do not.
 [[nodiscard]] constexpr std::int32_t ordered(std::int32_t bits) noexcept {
@@ -41,6 +39,9 @@ struct ScaleZero {
 };
 
 [[nodiscard]] constexpr ScaleZero scale_zero_of(Range range) noexcept {
+    // Local: device code has no address of a constant at namespace scope, and std::min takes one. (nvcc makes a trap of
+    // it without a word.)
+    constexpr float kMaxHalf = 65504.0f;
     const float scale = std::min((range.most() - range.least()) / 255.0f, kMaxHalf);
     const std::uint16_t zero = f32_to_f16(std::clamp(range.least(), -kMaxHalf, kMaxHalf));
     return {f32_to_f16(scale), zero == 0x8000u ? std::uint16_t{0} : zero};
