@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "lynx/buffer.hpp"
@@ -20,6 +21,7 @@ namespace nb = nanobind;
 void bind_error(nb::module_& m);
 void bind_executor(nb::module_& m);
 void bind_codec(nb::module_& m);
+void bind_cuda(nb::module_& m);
 void bind_fabric(nb::module_& m);
 void bind_manifest(nb::module_& m);
 void bind_node(nb::module_& m);
@@ -28,8 +30,11 @@ void bind_plane_receiver(nb::module_& m);
 void bind_peer(nb::module_& m);
 void bind_session(nb::module_& m);
 
+/// Where what is borrowed has to lie.
+enum class Memory : std::uint8_t { kHost, kCuda };
+
 /// A tensor of [heads, tokens, head_dim] through DLPack or the buffer protocol, without a copy. The array object keeps
-/// the memory alive and has to outlive the view. Throws InvalidArgument for anything but host memory of a known dtype.
+/// the memory alive and has to outlive the view. Throws InvalidArgument for other memory and for unknown dtypes.
 template <class View, class Array>
 struct BorrowedTensor {
     Array array;
@@ -38,12 +43,17 @@ struct BorrowedTensor {
 using SourceTensor = BorrowedTensor<TensorView, nb::ndarray<nb::ro>>;
 using DestinationTensor = BorrowedTensor<MutableTensorView, nb::ndarray<>>;
 
-[[nodiscard]] SourceTensor borrow_source(nb::handle object);
-[[nodiscard]] DestinationTensor borrow_destination(nb::handle object);
+[[nodiscard]] SourceTensor borrow_source(nb::handle object, Memory memory = Memory::kHost);
+[[nodiscard]] DestinationTensor borrow_destination(nb::handle object, Memory memory = Memory::kHost);
 
-/// One-dimensional host bytes, writable or not.
-[[nodiscard]] std::pair<nb::ndarray<nb::ro>, ConstByteSpan> borrow_bytes(nb::handle object);
-[[nodiscard]] std::pair<nb::ndarray<>, ByteSpan> borrow_writable_bytes(nb::handle object);
+/// One-dimensional bytes, writable or not.
+[[nodiscard]] std::pair<nb::ndarray<nb::ro>, ConstByteSpan> borrow_bytes(nb::handle object,
+                                                                         Memory memory = Memory::kHost);
+[[nodiscard]] std::pair<nb::ndarray<>, ByteSpan> borrow_writable_bytes(nb::handle object,
+                                                                       Memory memory = Memory::kHost);
+
+/// A writable tensor of one element of so many bytes.
+[[nodiscard]] std::pair<nb::ndarray<>, void*> borrow_number(nb::handle object, std::size_t bytes, Memory memory);
 
 [[nodiscard]] inline nb::bytes to_bytes(ConstByteSpan bytes) {
     return nb::bytes(bytes.data(), bytes.size());

@@ -23,16 +23,28 @@ std::string describe(nb::handle object) {
     return out;
 }
 
+void check_device(int type, Memory memory, nb::handle object, const char* what) {
+    const bool cuda = type == nb::device::cuda::value || type == nb::device::cuda_managed::value;
+    if (memory == Memory::kHost && type != nb::device::cpu::value)
+        throw InvalidArgument(text(what, " lies on device type ", type, " (", describe(object),
+                                   "); this reads and writes host memory: move it to the CPU first",
+                                   cuda ? ", or use CudaCodec" : ""));
+    if (memory == Memory::kCuda && !cuda)
+        throw InvalidArgument(text(what, " lies on device type ", type, " (", describe(object),
+                                   "); CudaCodec reads and writes the memory of a CUDA device: move it there first, or "
+                                   "use Codec"));
+}
+
 template <class Array>
-Array import_array(nb::handle object, const char* what) {
+Array import_array(nb::handle object, Memory memory, const char* what) {
     Array array;
     if (!nb::try_cast<Array>(object, array))
-        throw InvalidArgument(text(what, " was given as ", describe(object),
-                                   "; it has to be a tensor in host memory that gives itself out through DLPack or the "
-                                   "buffer protocol, and a writable one to decode into (for torch: .detach().cpu())"));
-    if (array.device_type() != nb::device::cpu::value)
-        throw InvalidArgument(text(what, " lies on device type ", array.device_type(), " (", describe(object),
-                                   "); this build reads and writes host memory: move it to the CPU first"));
+        throw InvalidArgument(text(what, " was given as ", describe(object), "; it has to be a tensor in ",
+                                   memory == Memory::kHost ? "host" : "CUDA",
+                                   " memory that gives itself out through DLPack or the buffer protocol, and a "
+                                   "writable one to decode into (for torch: .detach()",
+                                   memory == Memory::kHost ? ".cpu())" : ")"));
+    check_device(array.device_type(), memory, object, what);
     return array;
 }
 
@@ -45,8 +57,8 @@ DType dtype_of(nb::dlpack::dtype t, nb::handle object) {
 }
 
 template <class View, class Array>
-BorrowedTensor<View, Array> borrow_tensor(nb::handle object) {
-    auto array = import_array<Array>(object, "a tensor");
+BorrowedTensor<View, Array> borrow_tensor(nb::handle object, Memory memory) {
+    auto array = import_array<Array>(object, memory, "a tensor");
     if (array.ndim() != 3)
         throw InvalidArgument(text("a tensor was given with ", array.ndim(), " axes (", describe(object),
                                    "); it has to have three: [heads, tokens, head_dim]"));
@@ -62,8 +74,8 @@ BorrowedTensor<View, Array> borrow_tensor(nb::handle object) {
 }
 
 template <class Array, class Span>
-std::pair<Array, Span> borrow_flat(nb::handle object) {
-    auto array = import_array<Array>(object, "a byte buffer");
+std::pair<Array, Span> borrow_flat(nb::handle object, Memory memory) {
+    auto array = import_array<Array>(object, memory, "a byte buffer");
     const auto t = array.dtype();
     if (array.ndim() != 1 || t.bits != 8 || (array.shape(0) > 1 && array.stride(0) != 1))
         throw InvalidArgument(text("a byte buffer was given as ", describe(object),
@@ -75,18 +87,27 @@ std::pair<Array, Span> borrow_flat(nb::handle object) {
 
 }  // namespace
 
-SourceTensor borrow_source(nb::handle object) {
-    return borrow_tensor<TensorView, nb::ndarray<nb::ro>>(object);
+SourceTensor borrow_source(nb::handle object, Memory memory) {
+    return borrow_tensor<TensorView, nb::ndarray<nb::ro>>(object, memory);
 }
-DestinationTensor borrow_destination(nb::handle object) {
-    return borrow_tensor<MutableTensorView, nb::ndarray<>>(object);
+DestinationTensor borrow_destination(nb::handle object, Memory memory) {
+    return borrow_tensor<MutableTensorView, nb::ndarray<>>(object, memory);
 }
 
-std::pair<nb::ndarray<nb::ro>, ConstByteSpan> borrow_bytes(nb::handle object) {
-    return borrow_flat<nb::ndarray<nb::ro>, ConstByteSpan>(object);
+std::pair<nb::ndarray<nb::ro>, ConstByteSpan> borrow_bytes(nb::handle object, Memory memory) {
+    return borrow_flat<nb::ndarray<nb::ro>, ConstByteSpan>(object, memory);
 }
-std::pair<nb::ndarray<>, ByteSpan> borrow_writable_bytes(nb::handle object) {
-    return borrow_flat<nb::ndarray<>, ByteSpan>(object);
+std::pair<nb::ndarray<>, ByteSpan> borrow_writable_bytes(nb::handle object, Memory memory) {
+    return borrow_flat<nb::ndarray<>, ByteSpan>(object, memory);
+}
+
+std::pair<nb::ndarray<>, void*> borrow_number(nb::handle object, std::size_t bytes, Memory memory) {
+    auto array = import_array<nb::ndarray<>>(object, memory, "a number");
+    if (array.size() != 1 || array.itemsize() != bytes)
+        throw InvalidArgument(text("a number was given as ", describe(object),
+                                   "; it has to be a tensor of one element of ", bytes, " bytes"));
+    void* data = array.data();
+    return {std::move(array), data};
 }
 
 Deadline deadline_in(double timeout_s) {

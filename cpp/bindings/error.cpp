@@ -20,6 +20,8 @@ enum Index : std::size_t {
     kProtocol,
     kCorrupt,
     kFabric,
+    kUnsupported,
+    kCuda,
     kCount
 };
 std::array<PyObject*, kCount>& types() {
@@ -49,6 +51,10 @@ void translate(const std::exception_ptr& p, void*) {
         raise(kCorrupt, e);
     } catch (const FabricError& e) {
         raise(kFabric, e);
+    } catch (const Unsupported& e) {
+        raise(kUnsupported, e);
+    } catch (const CudaError& e) {
+        raise(kCuda, e);
     } catch (const Error& e) {
         raise(kError, e);
     }
@@ -80,6 +86,8 @@ void bind_error(nb::module_& m) {
     define(kProtocol, "ProtocolError", nullptr, "What a peer sent cannot be accepted.");
     define(kCorrupt, "CorruptData", nullptr, "Coded bytes are none that an encoder writes.");
     define(kFabric, "FabricError", nullptr, "A libfabric call failed, or no provider fits.");
+    define(kUnsupported, "Unsupported", nullptr, "This build or this machine lacks what was asked for.");
+    define(kCuda, "CudaError", nullptr, "The CUDA runtime refused a call.");
     nb::register_exception_translator(translate);
 }
 

@@ -1,9 +1,9 @@
 """Progressive KV-cache streaming for disaggregated LLM serving.
 
 The C++ core under the same names as in C++: `Node`, `Listener` and `Peer` connect two processes, `PlaneSender` and
-`PlaneReceiver` stream a cache described by a `Manifest`, `Codec` turns tensors into bit-planes and back, and `Session`
-keeps the ledger of drafted and committed tokens. Policies are in `lynx.policies`, the decode loop is in
-`lynx.runtime`, and the engine for transformers in `lynx.engines.transformers`.
+`PlaneReceiver` stream a cache described by a `Manifest`, `Codec` turns tensors into bit-planes and back, `CudaCodec`
+does so on a CUDA device, and `Session` keeps the ledger of drafted and committed tokens. Policies are in
+`lynx.policies`, the decode loop is in `lynx.runtime`, and the engine for transformers in `lynx.engines.transformers`.
 
 Tensors are anything that speaks DLPack or the buffer protocol; nothing is copied. Times are seconds, sizes bytes.
 """
@@ -24,6 +24,8 @@ from lynx._core import (
     Coding,
     ConnectionFailed,
     CorruptData,
+    CudaCodec,
+    CudaError,
     DType,
     EncodeStats,
     Error,
@@ -52,6 +54,7 @@ from lynx._core import (
     TensorSpec,
     ThreadPool,
     Timeout,
+    Unsupported,
     Verdict,
     __version__,
     build_description,
@@ -78,6 +81,8 @@ __all__ = [
     "Coding",
     "ConnectionFailed",
     "CorruptData",
+    "CudaCodec",
+    "CudaError",
     "DType",
     "EncodeStats",
     "Error",
@@ -106,6 +111,7 @@ __all__ = [
     "TensorSpec",
     "ThreadPool",
     "Timeout",
+    "Unsupported",
     "Verdict",
     "__version__",
     "build_description",

@@ -1,6 +1,8 @@
 // Messages of a stranger, read.
 #include "lynx/manifest.hpp"
 
+#include <algorithm>
+
 #include "fuzz/input.hpp"
 #include "fuzz/targets.hpp"
 #include "lynx/error.hpp"
@@ -39,8 +41,8 @@ void read(unsigned kind, ConstByteSpan bytes) {
 }
 
 [[nodiscard]] std::vector<std::byte> seed(unsigned kind, const std::vector<std::byte>& message) {
-    std::vector<std::byte> bytes{static_cast<std::byte>(kind)};
-    bytes.insert(bytes.end(), message.begin(), message.end());
+    std::vector<std::byte> bytes(1 + message.size(), static_cast<std::byte>(kind));
+    std::copy(message.begin(), message.end(), bytes.begin() + 1);
     return bytes;
 }
 

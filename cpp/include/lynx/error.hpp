@@ -79,4 +79,18 @@ class LYNX_API FabricError : public Error {
     ~FabricError() override;
 };
 
+/// This build or this machine lacks what was asked for, such as CUDA or a device.
+class LYNX_API Unsupported : public Error {
+   public:
+    using Error::Error;
+    ~Unsupported() override;
+};
+
+/// The CUDA runtime refused a call; the message names it and gives the runtime's words.
+class LYNX_API CudaError : public Error {
+   public:
+    using Error::Error;
+    ~CudaError() override;
+};
+
 }  // namespace lynx

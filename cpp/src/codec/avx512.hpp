@@ -32,7 +32,7 @@ inline constexpr std::size_t kBatch = 16;
 
 /// From here on, in bytes of the tensor's side, results go past the caches: they would push out of them what is
 /// still wanted, and each line would be read before it is written.
-inline constexpr std::size_t kStreamBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kStreamBytes = std::size_t{8} << 20;
 
 /// How far ahead of what is being coded a source is fetched, at least.
 inline constexpr std::size_t kPrefetchBytes = 8192;

@@ -1,78 +1,12 @@
 // Decoding with AVX-512: planes are merged to codes for sixteen vectors, then each vector's blocks are transformed
 // back, 64 coordinates at a time and in their order.
-#include <cstring>
-
 #include "codec/avx512.hpp"
+#include "codec/avx512_merge.hpp"
 #include "codec/rotation.hpp"
 #include "lynx/plane_layout.hpp"
 
 namespace lynx::codec::avx512 {
 namespace {
-
-// ---- Merging planes --------------------------------------------------------------------------------------
-
-// In a lane: which word, the plane's bits 1 and 0 not yet there, so that three rounds of unpacking leave a word for
-// each byte of the planes and the words in order.
-template <unsigned kUpper>
-LYNX_ALWAYS_INLINE __m512i merge_table() noexcept {
-    static constexpr ByteTable kTable = byte_table([](unsigned i) {
-        // Byte q5 ... q0 of a plane: lanes q2 q1, in a lane q4 q3 q0 and which register; q5 the half.
-        const unsigned q = kUpper << 5 | (i >> 3 & 1u) << 4 | (i >> 2 & 1u) << 3 | (i >> 4 & 3u) << 1 | (i >> 1 & 1u);
-        return (i & 1u) << 6 | q;
-    });
-    return load_table(kTable);
-}
-
-struct PlaneReader {
-    const std::byte* planes;
-    std::size_t step;
-
-    LYNX_ALWAYS_INLINE __m512i load(unsigned p, std::size_t offset) const noexcept {
-        return _mm512_loadu_si512(planes + p * step + offset);
-    }
-    LYNX_ALWAYS_INLINE __m512i load(unsigned p, std::size_t offset, __mmask64 bytes) const noexcept {
-        return _mm512_maskz_loadu_epi8(bytes, planes + p * step + offset);
-    }
-};
-
-// 64 bytes of each of kPlanes planes to 512 codes in order, the missing planes' bits 0.
-template <unsigned kPlanes, class... Mask>
-LYNX_ALWAYS_INLINE void merge(const PlaneReader& reader, std::size_t offset, std::uint8_t* codes,
-                              Mask... mask) noexcept {
-    const __m512i lower = merge_table<0>();
-    const __m512i upper = merge_table<1>();
-    const __m512i none = _mm512_setzero_si512();
-    __m512i a[8];
-    __m512i b[8];
-#pragma GCC unroll 8
-    for (unsigned p = 0; p < 8; ++p) a[p] = p < kPlanes ? reader.load(p, offset, mask...) : none;
-    // a: by plane; b: by the plane's upper two bits and q5; then a: p2, q4, q5; then b: q3, q4, q5.
-#pragma GCC unroll 4
-    for (unsigned p = 0; p < 4; ++p) {
-        b[2 * p] = 2 * p < kPlanes ? _mm512_permutex2var_epi8(a[2 * p], lower, a[2 * p + 1]) : none;
-        b[2 * p + 1] = 2 * p < kPlanes ? _mm512_permutex2var_epi8(a[2 * p], upper, a[2 * p + 1]) : none;
-    }
-#pragma GCC unroll 8
-    for (unsigned r = 0; r < 8; ++r) {
-        const unsigned low = r & 5u;
-        if ((r & 4u) != 0 && kPlanes <= 4)
-            a[r] = none;
-        else
-            a[r] =
-                (r & 2u) == 0 ? _mm512_unpacklo_epi16(b[low], b[low | 2u]) : _mm512_unpackhi_epi16(b[low], b[low | 2u]);
-    }
-    // Row p of a word's bit matrix, the last row bit 0 of each code.
-    const __m512i identity = _mm512_set1_epi64(static_cast<long long>(0x8040201008040201));
-#pragma GCC unroll 8
-    for (unsigned r = 0; r < 8; ++r) {
-        const unsigned low = r & 3u;
-        const __m512i words =
-            (r & 4u) == 0 ? _mm512_unpacklo_epi32(a[low], a[low | 4u]) : _mm512_unpackhi_epi32(a[low], a[low | 4u]);
-        // r is q3, q4, q5 from the top.
-        const unsigned unit = (r & 1u) << 2 | (r & 2u) | r >> 2;
-        _mm512_store_si512(codes + 64 * unit, _mm512_gf2p8affine_epi64_epi8(identity, words, 0));
-    }
-}
 
 // ---- The inverse rotation --------------------------------------------------------------------------------
 
@@ -292,19 +226,19 @@ constexpr MergeFn kMergeBatch[] = {merge_batch<1>, merge_batch<2>, merge_batch<3
 
 // The arithmetic of reconstruction() in rotation.hpp, but for the missing bits: these are zeros in the codes here,
 // so the factor is that of whole codes. Returns whether all scales are positive.
-LYNX_ALWAYS_INLINE bool find_factors(const DecodeJob& job, std::size_t first, __mmask16 lanes, unsigned log2_b,
-                                     Factors& f) noexcept {
+template <unsigned kBlock>
+LYNX_ALWAYS_INLINE bool find_factors(const DecodeJob& job, std::size_t first, __mmask16 lanes, Factors& f) noexcept {
+    constexpr float kFactor = inverse_factor(log2_block(kBlock));
     const __m256i scale_bits = _mm256_maskz_loadu_epi16(lanes, job.scales + 2 * first);
     const __m512 scale = _mm512_cvtph_ps(scale_bits);
     const __m512 zero = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, job.zeros + 2 * first));
-    const float step = power_of_two(static_cast<int>(kPlaneCount - job.plane_count));
-    const __m512 middle = _mm512_mul_ps(scale, _mm512_set1_ps((step - 1.0f) * 0.5f));
+    const auto missing_steps = static_cast<float>((1u << (kPlaneCount - job.plane_count)) - 1u);
+    const __m512 middle = _mm512_mul_ps(scale, _mm512_set1_ps(missing_steps * 0.5f));
     const __m512 centre = _mm512_add_ps(zero, middle);
-    const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(inverse_factor(log2_b)));
+    const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(kFactor));
     _mm512_storeu_ps(f.factor, factor);
     _mm512_storeu_ps(f.shift, _mm512_mul_ps(factor, _mm512_set1_ps(-kBase)));
-    _mm512_storeu_ps(
-        f.bias, _mm512_mul_ps(centre, _mm512_set1_ps(power_of_two(static_cast<int>(log2_b)) * inverse_factor(log2_b))));
+    _mm512_storeu_ps(f.bias, _mm512_mul_ps(centre, _mm512_set1_ps(static_cast<float>(kBlock) * kFactor)));
     return _mm256_mask_cmpgt_epi16_mask(lanes, scale_bits, _mm256_setzero_si256()) == lanes;
 }
 
@@ -318,7 +252,7 @@ template <DType kType, unsigned kBlock, unsigned kHeadDim, bool kStream>
     for (std::size_t first = 0; first < job.vectors; first += kBatch) {
         const std::size_t count = job.vectors - first < kBatch ? job.vectors - first : kBatch;
         merge_planes({job.planes + first * row_bytes, job.plane_step}, count * row_bytes, scratch.codes);
-        const bool positive = find_factors(job, first, first_of_16(count), log2_block(kBlock), scratch.factors);
+        const bool positive = find_factors<kBlock>(job, first, first_of_16(count), scratch.factors);
         std::byte* to = job.dst + static_cast<std::ptrdiff_t>(first) * job.dst_step;
         if (positive) [[likely]] {
             for (std::size_t v = 0; v < count; ++v, to += job.dst_step)
@@ -350,14 +284,14 @@ void decode(const DecodeJob& job) noexcept {
         case 256: return decode_as<kType, 256, 256>(job);
         default: break;
     }
-    switch (log2_block(job.head_dim)) {
-        case 4: return decode_as<kType, 16, 0>(job);
-        case 5: return decode_as<kType, 32, 0>(job);
-        case 6: return decode_as<kType, 64, 0>(job);
-        case 7: return decode_as<kType, 128, 0>(job);
-        case 8: return decode_as<kType, 256, 0>(job);
-        case 9: return decode_as<kType, 512, 0>(job);
-        case 10: return decode_as<kType, 1024, 0>(job);
+    switch (job.head_dim & -job.head_dim) {
+        case 16: return decode_as<kType, 16, 0>(job);
+        case 32: return decode_as<kType, 32, 0>(job);
+        case 64: return decode_as<kType, 64, 0>(job);
+        case 128: return decode_as<kType, 128, 0>(job);
+        case 256: return decode_as<kType, 256, 0>(job);
+        case 512: return decode_as<kType, 512, 0>(job);
+        case 1024: return decode_as<kType, 1024, 0>(job);
         default: return kScalarKernels.decode[static_cast<std::size_t>(kType)](job);
     }
 }

@@ -47,15 +47,16 @@ static_assert(std::endian::native == std::endian::little, "the wire format is li
     return static_cast<std::uint16_t>(sign | result);
 }
 
+// Constant expressions they are never; constexpr is what lets device code call them.
 template <class T>
-[[nodiscard]] inline T load(const std::byte* from) noexcept {
-    T value;
+[[nodiscard]] constexpr T load(const std::byte* from) noexcept {
+    T value{};
     std::memcpy(&value, from, sizeof value);
     return value;
 }
 
 template <class T>
-inline void store(std::byte* to, T value) noexcept {
+constexpr void store(std::byte* to, T value) noexcept {
     std::memcpy(to, &value, sizeof value);
 }
 

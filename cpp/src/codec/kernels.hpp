@@ -3,7 +3,6 @@
 // defines: the scalar kernels are the reference that the others are tested against.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -84,13 +83,14 @@ using ExactDecodeFn = bool (*)(const ExactDecodeJob&) noexcept;
 inline constexpr std::size_t kDTypes = 3;
 inline constexpr std::size_t kExactDTypes = 2;
 
+// Plain arrays: their use emits no function that a kernels' file would compile for its own instruction set.
 struct Kernels {
     std::string_view name;
-    bool (*supported)() noexcept;                          ///< does this CPU run them?
-    std::array<EncodeFn, kDTypes> encode;                  ///< by the source's DType
-    std::array<DecodeFn, kDTypes> decode;                  ///< by the destination's DType
-    std::array<ExactEncodeFn, kExactDTypes> encode_exact;  ///< by the source's DType
-    std::array<ExactDecodeFn, kExactDTypes> decode_exact;
+    bool (*supported)() noexcept;              ///< does this CPU run them?
+    EncodeFn encode[kDTypes];                  ///< by the source's DType
+    DecodeFn decode[kDTypes];                  ///< by the destination's DType
+    ExactEncodeFn encode_exact[kExactDTypes];  ///< by the source's DType
+    ExactDecodeFn decode_exact[kExactDTypes];
 };
 
 extern const Kernels kScalarKernels;

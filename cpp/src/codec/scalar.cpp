@@ -9,6 +9,7 @@
 #include "codec/bit_planes.hpp"
 #include "codec/convert.hpp"
 #include "codec/kernels.hpp"
+#include "codec/quantization.hpp"
 #include "codec/rotation.hpp"
 
 namespace lynx::codec {
@@ -123,59 +124,15 @@ constexpr UnrotateFn kUnrotate[] = {unrotate<256>, unrotate<512>, unrotate<1024>
 
 // ---- Quantization ----------------------------------------------------------------------------------------
 
-constexpr float kMaxHalf = 65504.0f;
-// A float's bits as an integer that sorts like it: NaNs beyond the infinities of their sign. (It maps both
-// ways.) Comparisons of integers vectorize where those of floats, which may trap, do not.
-[[nodiscard]] constexpr std::int32_t ordered(std::int32_t bits) noexcept {
-    return bits ^ ((bits >> 31) & 0x7fffffff);
-}
-
-struct Range {
-    std::int32_t low;  // ordered bits
-    std::int32_t high;
-
-    [[nodiscard]] bool finite() const noexcept {
-        constexpr std::int32_t kInfinity = 0x7f800000;
-        return low > ~kInfinity && high < kInfinity;
-    }
-    [[nodiscard]] float least() const noexcept { return std::bit_cast<float>(ordered(low)); }
-    [[nodiscard]] float most() const noexcept { return std::bit_cast<float>(ordered(high)); }
-};
-
 [[nodiscard]] Range range_of(const float* __restrict y, std::size_t count) noexcept {
-    std::int32_t low = INT32_MAX;
-    std::int32_t high = INT32_MIN;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::int32_t value = ordered(std::bit_cast<std::int32_t>(y[i]));
-        low = std::min(low, value);
-        high = std::max(high, value);
-    }
-    return {low, high};
+    Range range;
+    for (std::size_t i = 0; i < count; ++i) range.include(y[i]);
+    return range;
 }
 
 void quantize(const float* __restrict y, std::size_t count, float zero, float inverse_scale,
               std::uint8_t* __restrict codes) noexcept {
-    // Added to 0..255 it rounds to an integer, ties to even, and leaves that integer in the low bits.
-    constexpr float kRounder = 0x1.8p23f;
-    constexpr auto kMostCode = std::bit_cast<std::int32_t>(255.0f);
-    for (std::size_t i = 0; i < count; ++i) {
-        // Clamped as integers: negative floats are negative integers, the others sort alike.
-        auto bits = std::bit_cast<std::int32_t>((y[i] - zero) * inverse_scale);
-        bits = std::min(std::max(bits, 0), kMostCode);
-        const float code = std::bit_cast<float>(bits) + kRounder;
-        codes[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(code));
-    }
-}
-
-struct ScaleZero {
-    std::uint16_t scale = 0;  // fp16
-    std::uint16_t zero = 0;
-};
-
-[[nodiscard]] ScaleZero scale_zero_of(Range range) noexcept {
-    const float scale = std::min((range.most() - range.least()) / 255.0f, kMaxHalf);
-    const std::uint16_t zero = f32_to_f16(std::clamp(range.least(), -kMaxHalf, kMaxHalf));
-    return {f32_to_f16(scale), zero == 0x8000u ? std::uint16_t{0} : zero};
+    for (std::size_t i = 0; i < count; ++i) codes[i] = code_of(y[i], zero, inverse_scale);
 }
 
 // ---- Whole vectors ---------------------------------------------------------------------------------------

@@ -14,5 +14,7 @@ Cancelled::~Cancelled() = default;
 ProtocolError::~ProtocolError() = default;
 CorruptData::~CorruptData() = default;
 FabricError::~FabricError() = default;
+Unsupported::~Unsupported() = default;
+CudaError::~CudaError() = default;
 
 }  // namespace lynx

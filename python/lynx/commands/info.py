@@ -26,6 +26,6 @@ def collect(host: str = "127.0.0.1") -> dict[str, Any]:
             {"name": p.name, "version": p.version, "usable": p.usable, "reason": p.reason}
             for p in lynx.list_providers(host)
         ],
-        "cuda": lynx.cuda_description,
+        "cuda": f"{lynx.cuda_description}; {lynx.CudaCodec.device()}",
         "cmake_dir": str(lynx.cmake_dir()),
     }
