@@ -7,19 +7,19 @@ namespace lynx::fuzz {
 namespace {
 
 TEST(CodecFuzzReplay, DecodesAnyBytesWithinBounds) {
-    replay(decode, codec_seeds(), 4000);
+    replay(decode, codec_seeds(), 3000);
 }
 
 TEST(CodecFuzzReplay, DecodesAnyExactTierOrRefusesIt) {
-    replay(decode_exact, codec_seeds(), 4000);
+    replay(decode_exact, codec_seeds(), 2000);
 }
 
 TEST(CodecFuzzReplay, RefusesOrDecodesADamagedExactTierAndRestoresAWholeOne) {
-    replay(damaged_exact, codec_seeds(), 4000);
+    replay(damaged_exact, codec_seeds(), 1500);
 }
 
 TEST(CodecFuzzReplay, EncodesAnyBitsToTheSameBytesWithEveryCodec) {
-    replay(encode, codec_seeds(), 4000);
+    replay(encode, codec_seeds(), 1500);
 }
 
 }  // namespace
