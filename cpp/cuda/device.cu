@@ -23,12 +23,20 @@ cudaPointerAttributes attributes_of(const char* call, const char* which, const v
     return attributes;
 }
 
+/// The runtime has the same words for a driver that is too old and for none.
+std::string words_of(cudaError_t status) {
+    int driver = 0;
+    if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+        return "no CUDA driver is installed";
+    return cudaGetErrorString(status);
+}
+
 }  // namespace
 
 void check(cudaError_t status, const char* call, const char* what) {
     if (status == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());  // or the next caller would be told of it
-    const std::string why = text(call, ": ", what, ": ", cudaGetErrorString(status));
+    const std::string why = text(call, ": ", what, ": ", words_of(status));
     if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver || status == cudaErrorSystemDriverMismatch)
         throw Unsupported(text(why, "; use Codec on tensors in host memory"));
     if (status == cudaErrorNoKernelImageForDevice)
@@ -66,7 +74,7 @@ std::string device_description() {
     cudaError_t status = cudaGetDevice(&device);
     if (status == cudaSuccess) status = cudaGetDeviceProperties(&properties, device);
     static_cast<void>(cudaGetLastError());
-    if (status != cudaSuccess) return text("no device: ", cudaGetErrorString(status));
+    if (status != cudaSuccess) return text("no device: ", words_of(status));
     return text(properties.name, ", sm_", properties.major, properties.minor);
 }
 
