@@ -1,5 +1,7 @@
 // Bit-identity: planes, decoding from each number of planes, raw, the exact tier both ways, damaged bytes.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <random>
 
 #include "checks.hpp"
