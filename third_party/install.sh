@@ -1,13 +1,18 @@
 #!/bin/sh
-# Sees to the packages of apt.txt: silent if all are there, else installs the missing ones as root or
-# through sudo. Where it may not, it says in one line what to install, and exits with 1.
+# Sees to the packages of apt.txt, and of further lists beside it: silent if all are there, else installs the
+# missing ones as root or through sudo. Where it may not, it says in one line what to install, and exits with 1.
 #
-#   third_party/install.sh [--check]     --check installs nothing, and only asks whether it could
+#   third_party/install.sh [--check] [LIST...]     --check installs nothing, and only asks whether it could
 set -eu
 
-wanted=$(sed 's/#.*//' "$(dirname "$0")/apt.txt")
+check=
+if [ "${1:-}" = --check ]; then
+    check=yes
+    shift
+fi
+wanted=$(cd "$(dirname "$0")" && sed 's/#.*//' apt.txt "$@")
 if ! command -v dpkg-query >/dev/null; then
-    [ "${1:-}" = --check ] || echo "not a Debian system: going on as if these were installed:" $wanted
+    [ -n "$check" ] || echo "not a Debian system: going on as if these were installed:" $wanted
     exit 0
 fi
 
@@ -26,7 +31,7 @@ else
     echo "Debian packages are missing, and only root can add them: apt-get install$missing" >&2
     exit 1
 fi
-[ "${1:-}" != --check ] || exit 0
+[ -z "$check" ] || exit 0
 
 echo "installing Debian packages:$missing"
 $as_root apt-get update -qq

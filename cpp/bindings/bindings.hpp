@@ -19,6 +19,7 @@ namespace lynx::bindings {
 namespace nb = nanobind;
 
 void bind_error(nb::module_& m);
+void bind_executor(nb::module_& m);
 void bind_codec(nb::module_& m);
 void bind_cuda(nb::module_& m);
 void bind_fabric(nb::module_& m);

@@ -84,52 +84,59 @@ void bind_codec(nb::module_& m) {
         .def_prop_ro("name", &Codec::name)
         .def(
             "encode",
-            [](const Codec& codec, nb::handle source, const PlaneLayout& layout, nb::handle out) {
+            [](const Codec& codec, nb::handle source, const PlaneLayout& layout, nb::handle out, ThreadPool* executor) {
                 const SourceTensor tensor = borrow_source(source);
                 const auto [owner, bytes] = borrow_writable_bytes(out);
                 const nb::gil_scoped_release release;
-                return codec.encode(tensor.view, layout, bytes);
+                return codec.encode(tensor.view, layout, bytes, executor);
             },
-            nb::arg("source"), nb::arg("layout"), nb::arg("out"),
-            nb::sig("def encode(self, source: object, layout: PlaneLayout, out: object) -> EncodeStats"),
-            "Codes `source` [heads, tokens, head_dim] into `out`, layout.bytes of uint8. Nothing is copied on the way.")
+            nb::arg("source"), nb::arg("layout"), nb::arg("out"), nb::kw_only(), nb::arg("executor") = nb::none(),
+            nb::sig("def encode(self, source: object, layout: PlaneLayout, out: object, *, "
+                    "executor: ThreadPool | None = None) -> EncodeStats"),
+            "Codes `source` [heads, tokens, head_dim] into `out`, layout.bytes of uint8. Nothing is copied on the way. "
+            "With an executor a large tensor is coded on its threads, to the same bytes.")
         .def(
             "decode",
-            [](const Codec& codec, const PlaneLayout& layout, nb::handle source, unsigned planes, nb::handle out) {
+            [](const Codec& codec, const PlaneLayout& layout, nb::handle source, unsigned planes, nb::handle out,
+               ThreadPool* executor) {
                 const auto [owner, bytes] = borrow_bytes(source);
                 const DestinationTensor tensor = borrow_destination(out);
                 const nb::gil_scoped_release release;
-                codec.decode(layout, bytes, planes, tensor.view);
+                codec.decode(layout, bytes, planes, tensor.view, executor);
             },
-            nb::arg("layout"), nb::arg("source"), nb::arg("planes"), nb::arg("out"),
-            nb::sig("def decode(self, layout: PlaneLayout, source: object, planes: int, out: object) -> None"),
-            "Decodes the first `planes` planes into `out` [heads, tokens, head_dim] of any dtype and strides.")
+            nb::arg("layout"), nb::arg("source"), nb::arg("planes"), nb::arg("out"), nb::kw_only(),
+            nb::arg("executor") = nb::none(),
+            nb::sig("def decode(self, layout: PlaneLayout, source: object, planes: int, out: object, *, "
+                    "executor: ThreadPool | None = None) -> None"),
+            "Decodes the first `planes` planes into `out` [heads, tokens, head_dim] of any dtype and strides, with an "
+            "executor on its threads; then no two elements of `out` may share memory.")
         .def(
             "encode_exact",
-            [](const Codec& codec, nb::handle source, const PlaneLayout& layout, nb::handle coded) {
+            [](const Codec& codec, nb::handle source, const PlaneLayout& layout, nb::handle coded,
+               ThreadPool* executor) {
                 const SourceTensor tensor = borrow_source(source);
                 const auto [owner, bytes] = borrow_writable_bytes(coded);
                 const nb::gil_scoped_release release;
-                return codec.encode_exact(tensor.view, layout, bytes);
+                return codec.encode_exact(tensor.view, layout, bytes, executor);
             },
-            nb::arg("source"), nb::arg("layout"), nb::arg("coded"),
-            nb::sig("def encode_exact(self, source: object, layout: PlaneLayout, coded: object) -> int"),
+            nb::arg("source"), nb::arg("layout"), nb::arg("coded"), nb::kw_only(), nb::arg("executor") = nb::none(),
+            nb::sig("def encode_exact(self, source: object, layout: PlaneLayout, coded: object, *, "
+                    "executor: ThreadPool | None = None) -> int"),
             "Writes the exact tier behind the planes that `encode` has written of `source` into `coded`. Returns how "
-            "many "
-            "bytes of layout.exact_payload it takes.")
+            "many bytes of layout.exact_payload it takes.")
         .def(
             "decode_exact",
-            [](const Codec& codec, const PlaneLayout& layout, nb::handle coded, nb::handle out) {
+            [](const Codec& codec, const PlaneLayout& layout, nb::handle coded, nb::handle out, ThreadPool* executor) {
                 const auto [owner, bytes] = borrow_bytes(coded);
                 const DestinationTensor tensor = borrow_destination(out);
                 const nb::gil_scoped_release release;
-                codec.decode_exact(layout, bytes, tensor.view);
+                codec.decode_exact(layout, bytes, tensor.view, executor);
             },
-            nb::arg("layout"), nb::arg("coded"), nb::arg("out"),
-            nb::sig("def decode_exact(self, layout: PlaneLayout, coded: object, out: object) -> None"),
+            nb::arg("layout"), nb::arg("coded"), nb::arg("out"), nb::kw_only(), nb::arg("executor") = nb::none(),
+            nb::sig("def decode_exact(self, layout: PlaneLayout, coded: object, out: object, *, "
+                    "executor: ThreadPool | None = None) -> None"),
             "Restores the source's bits into `out` [heads, tokens, head_dim]. Raises CorruptData for bytes that no "
-            "encoder "
-            "writes; `out` is then overwritten in part.");
+            "encoder writes; `out` is then overwritten in part.");
 }
 
 }  // namespace lynx::bindings

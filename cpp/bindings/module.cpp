@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
     m.attr("build_description") = string(build_description());
     m.attr("cuda_description") = string(cuda_description());
     bind_error(m);
+    bind_executor(m);
     bind_codec(m);
     bind_cuda(m);
     bind_fabric(m);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lynx/buffer.hpp"
+#include "lynx/executor.hpp"
 #include "lynx/export.hpp"
 #include "lynx/plane_layout.hpp"
 #include "lynx/tensor_view.hpp"
@@ -38,22 +39,30 @@ class LYNX_API Codec {
     /// Writes the coded tensor into `dst`, which holds exactly layout.bytes(). Reads `src` once, allocates
     /// nothing. `src` has the layout's heads, tokens and head_dim; its dtype may be any for kPlanes and is
     /// the layout's for kRaw. Throws InvalidArgument if a shape, dtype or size does not fit.
-    EncodeStats encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst) const;
+    ///
+    /// With an executor a tensor that is large enough is cut into tasks for it; the bytes are the same whatever
+    /// its threads are. What the executor throws passes through, and `dst` then holds nothing of use.
+    EncodeStats encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst,
+                       Executor* executor = nullptr) const;
 
     /// Decodes the first `planes` planes (1-8; 1 for kRaw) of `src`, a coded tensor of exactly
     /// layout.bytes() of which only those planes, scales, zeros and sinks are read, into `dst` of any dtype.
     /// From anchor_bits planes on, the sink tokens come out as from all 8. Throws InvalidArgument as encode does.
-    void decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst) const;
+    /// With an executor, as encode; then no two elements of `dst` may share memory.
+    void decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst,
+                Executor* executor = nullptr) const;
 
     /// Writes the exact tier behind the planes that encode() has written of the same `src` into the same `coded`, and
     /// allocates nothing. Returns how many bytes of layout.exact_payload() it takes. Throws InvalidArgument as encode
-    /// does, and if the layout has no exact tier or its dtype is not src's.
-    std::size_t encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded) const;
+    /// does, and if the layout has no exact tier or its dtype is not src's. With an executor, as encode.
+    std::size_t encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded,
+                             Executor* executor = nullptr) const;
 
     /// Restores what was encoded, bit for bit, from all planes and the exact tier; into a `dst` of another dtype it is
     /// converted: bf16 and fp16 to fp32 exactly. Throws CorruptData if the exact tier's bytes are none that an encoder
-    /// writes, with `dst` in part overwritten, and InvalidArgument as decode does.
-    void decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst) const;
+    /// writes, with `dst` in part overwritten, and InvalidArgument as decode does. With an executor, as decode.
+    void decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst,
+                      Executor* executor = nullptr) const;
 
    private:
     explicit Codec(const codec::Kernels& kernels) noexcept : kernels_(&kernels) {}

@@ -1,5 +1,6 @@
 #include "lynx/codec.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -7,6 +8,7 @@
 #include "codec/exact.hpp"
 #include "codec/float_environment.hpp"
 #include "codec/kernels.hpp"
+#include "codec/pieces.hpp"
 #include "codec/raw.hpp"
 #include "codec/strided.hpp"
 #include "core/text.hpp"
@@ -61,6 +63,16 @@ void check_size(const char* call, const char* which, std::size_t bytes, const Pl
 void check_exact(const char* call, const PlaneLayout& layout) {
     if (!layout.has_exact())
         throw InvalidArgument(text(call, ": the layout has no exact tier; TensorSpec.exact asks for one"));
+}
+
+const char* words_of(codec::ExactFault fault) noexcept {
+    switch (fault) {
+        case codec::ExactFault::kBeginsTooLate: return "begins behind all that can lie before it";
+        case codec::ExactFault::kEndsTooEarly: return "ends before it begins";
+        case codec::ExactFault::kTooLong: return "is longer than its values";
+        case codec::ExactFault::kBadBits: return "holds bits that no encoder writes";
+    }
+    return "is damaged";
 }
 
 template <class Byte>
@@ -144,60 +156,71 @@ std::string_view Codec::name() const noexcept {
     return kernels_->name;
 }
 
-EncodeStats Codec::encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst) const {
+EncodeStats Codec::encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst, Executor* executor) const {
     const TensorSpec& spec = layout.spec();
     check_view("Codec::encode", "src", src, spec);
     check_size("Codec::encode", "dst", dst.size(), layout);
+    const std::size_t size = size_of(src.dtype);
+    const std::size_t vector_bytes = spec.head_dim * size;
     if (spec.coding == Coding::kRaw) {
         if (src.dtype != spec.dtype)
             throw InvalidArgument(text("Codec::encode: src.dtype is ", name_of(src.dtype), " and the raw layout's is ",
                                        name_of(spec.dtype),
                                        "; raw sends the bits as they are, so they have to be the same"));
-        codec::encode_raw(src, dst);
+        codec::for_each_piece(executor, layout.vectors(), vector_bytes,
+                              [&](const codec::Piece& piece) noexcept { codec::encode_raw(src, piece, dst); });
         return {};
     }
 
-    const codec::DefaultFloatEnvironment environment;
     const codec::EncodeFn encode_vectors = kernels_->encode[static_cast<std::size_t>(src.dtype)];
-    const std::size_t size = size_of(src.dtype);
-    const std::size_t vector_bytes = spec.head_dim * size;
-    EncodeStats stats;
     const auto run_kernel = [&](const std::byte* data, std::ptrdiff_t step, std::size_t first, std::size_t count) {
-        stats.nonfinite_vectors +=
-            encode_vectors({.src = data,
-                            .src_step = step,
-                            .vectors = count,
-                            .head_dim = spec.head_dim,
-                            .scales = dst.data() + layout.scales().offset + 2 * first,
-                            .zeros = dst.data() + layout.zeros().offset + 2 * first,
-                            .planes = dst.data() + layout.plane(0).offset + spec.head_dim / 8 * first,
-                            .plane_step = layout.plane(0).bytes});
+        return encode_vectors({.src = data,
+                               .src_step = step,
+                               .vectors = count,
+                               .head_dim = spec.head_dim,
+                               .scales = dst.data() + layout.scales().offset + 2 * first,
+                               .zeros = dst.data() + layout.zeros().offset + 2 * first,
+                               .planes = dst.data() + layout.plane(0).offset + spec.head_dim / 8 * first,
+                               .plane_step = layout.plane(0).bytes});
     };
-    codec::for_each_run(src, [&](const codec::Run<const std::byte>& run) {
-        if (elements_adjacent(run, size)) return run_kernel(run.data, run.step, run.first, run.vectors);
-        alignas(64) std::byte packed[codec::kPackBytes];
-        codec::in_packs(run, vector_bytes, [&](const codec::Run<const std::byte>& pack) {
-            codec::gather(pack, spec.head_dim, size, packed);
-            run_kernel(packed, static_cast<std::ptrdiff_t>(vector_bytes), pack.first, pack.vectors);
+    std::atomic<std::size_t> nonfinite_vectors{0};
+    codec::for_each_piece(executor, layout.vectors(), vector_bytes, [&](const codec::Piece& piece) noexcept {
+        std::size_t nonfinite = 0;
+        codec::for_each_run(src, piece.first, piece.count, [&](const codec::Run<const std::byte>& run) {
+            if (elements_adjacent(run, size)) {
+                nonfinite += run_kernel(run.data, run.step, run.first, run.vectors);
+                return;
+            }
+            alignas(64) std::byte packed[codec::kPackBytes];
+            codec::in_packs(run, vector_bytes, [&](const codec::Run<const std::byte>& pack) {
+                codec::gather(pack, spec.head_dim, size, packed);
+                nonfinite += run_kernel(packed, static_cast<std::ptrdiff_t>(vector_bytes), pack.first, pack.vectors);
+            });
         });
+        nonfinite_vectors.fetch_add(nonfinite, std::memory_order_relaxed);
     });
     copy_sinks(layout, dst);
-    return stats;
+    return {.nonfinite_vectors = nonfinite_vectors.load(std::memory_order_relaxed)};
 }
 
-void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst) const {
+void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst,
+                   Executor* executor) const {
     const TensorSpec& spec = layout.spec();
     check_view("Codec::decode", "dst", dst, spec);
     check_size("Codec::decode", "src", src.size(), layout);
     if (planes < 1 || planes > layout.planes())
         throw InvalidArgument(
             text("Codec::decode: planes is ", planes, "; this layout's can be 1 to ", layout.planes()));
-    const codec::DefaultFloatEnvironment environment;
-    if (spec.coding == Coding::kRaw) return codec::decode_raw(src, spec.dtype, dst);
-
-    const codec::DecodeFn decode_vectors = kernels_->decode[static_cast<std::size_t>(dst.dtype)];
     const std::size_t size = size_of(dst.dtype);
     const std::size_t vector_bytes = spec.head_dim * size;
+    if (spec.coding == Coding::kRaw) {
+        codec::for_each_piece(executor, layout.vectors(), vector_bytes, [&](const codec::Piece& piece) noexcept {
+            codec::decode_raw(src, spec.dtype, piece, dst);
+        });
+        return;
+    }
+
+    const codec::DecodeFn decode_vectors = kernels_->decode[static_cast<std::size_t>(dst.dtype)];
     const auto run_kernel = [&](std::byte* data, std::ptrdiff_t step, std::size_t first, std::size_t count) {
         decode_vectors({.scales = src.data() + layout.scales().offset + 2 * first,
                         .zeros = src.data() + layout.zeros().offset + 2 * first,
@@ -209,18 +232,24 @@ void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes
                         .dst = data,
                         .dst_step = step});
     };
-    codec::for_each_run(dst, [&](const codec::Run<std::byte>& run) {
-        if (elements_adjacent(run, size)) return run_kernel(run.data, run.step, run.first, run.vectors);
-        alignas(64) std::byte packed[codec::kPackBytes];
-        codec::in_packs(run, vector_bytes, [&](const codec::Run<std::byte>& pack) {
-            run_kernel(packed, static_cast<std::ptrdiff_t>(vector_bytes), pack.first, pack.vectors);
-            codec::scatter(packed, spec.head_dim, size, pack);
+    codec::for_each_piece(executor, layout.vectors(), vector_bytes, [&](const codec::Piece& piece) noexcept {
+        codec::for_each_run(dst, piece.first, piece.count, [&](const codec::Run<std::byte>& run) {
+            if (elements_adjacent(run, size)) return run_kernel(run.data, run.step, run.first, run.vectors);
+            alignas(64) std::byte packed[codec::kPackBytes];
+            codec::in_packs(run, vector_bytes, [&](const codec::Run<std::byte>& pack) {
+                run_kernel(packed, static_cast<std::ptrdiff_t>(vector_bytes), pack.first, pack.vectors);
+                codec::scatter(packed, spec.head_dim, size, pack);
+            });
         });
     });
-    if (planes >= spec.anchor_bits && planes < kPlaneCount) decode_sinks(layout, src, decode_vectors, dst);
+    if (planes >= spec.anchor_bits && planes < kPlaneCount) {
+        const codec::DefaultFloatEnvironment environment;
+        decode_sinks(layout, src, decode_vectors, dst);
+    }
 }
 
-std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded) const {
+std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded,
+                                Executor* executor) const {
     const TensorSpec& spec = layout.spec();
     check_view("Codec::encode_exact", "src", src, spec);
     check_size("Codec::encode_exact", "coded", coded.size(), layout);
@@ -228,21 +257,19 @@ std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout
     if (src.dtype != spec.dtype)
         throw InvalidArgument(text("Codec::encode_exact: src.dtype is ", name_of(src.dtype), " and the layout's is ",
                                    name_of(spec.dtype), "; the exact tier restores bits, so they have to be the same"));
-    const codec::DefaultFloatEnvironment environment;
-    return codec::encode_exact(*kernels_, src, layout, coded);
+    return codec::encode_exact(*kernels_, src, layout, coded, executor);
 }
 
-void Codec::decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst) const {
-    const TensorSpec& spec = layout.spec();
-    check_view("Codec::decode_exact", "dst", dst, spec);
+void Codec::decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst,
+                         Executor* executor) const {
+    check_view("Codec::decode_exact", "dst", dst, layout.spec());
     check_size("Codec::decode_exact", "coded", coded.size(), layout);
     check_exact("Codec::decode_exact", layout);
-    const codec::DefaultFloatEnvironment environment;
-    const std::optional<codec::ExactFault> fault = codec::decode_exact(*kernels_, layout, coded, dst);
-    if (fault)
-        throw CorruptData(text("Codec::decode_exact: group ", fault->group, " of ", layout.groups(), ", vectors ",
-                               fault->group * layout.group_vectors(), " onwards, ", fault->what,
-                               "; the destination is overwritten in part, so decode its planes again or drop it"));
+    const std::optional<codec::FaultyGroup> faulty = codec::decode_exact(*kernels_, layout, coded, dst, executor);
+    if (faulty)
+        throw CorruptData(text("Codec::decode_exact: group ", faulty->index, " of ", layout.groups(), ", vectors ",
+                               faulty->index * layout.group_vectors(), " onwards, ", words_of(faulty->fault),
+                               "; dst is overwritten in part, so decode its planes again or drop it"));
 }
 
 }  // namespace lynx

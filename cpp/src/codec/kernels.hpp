@@ -3,7 +3,6 @@
 // defines: the scalar kernels are the reference that the others are tested against.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -47,6 +46,9 @@ struct ExactEncodeJob {
     const std::byte* scales = nullptr;
     std::size_t vectors = 0;
     std::uint32_t head_dim = 0;
+    std::ptrdiff_t ahead = 0;                 ///< bytes from a value of `src` to where the next group has its like
+    const std::byte* planes_ahead = nullptr;  ///< where the next group begins in plane 0; only prefetched, as that is
+    std::size_t plane_step = 0;
     std::byte* dst = nullptr;  ///< has room for `limit` bytes and kExactSlack more
     std::size_t limit = 0;     ///< a multiple of kGroupAlignment
 };
@@ -58,6 +60,9 @@ struct ExactDecodeJob {
     const std::byte* scales = nullptr;
     std::size_t vectors = 0;
     std::uint32_t head_dim = 0;
+    std::ptrdiff_t ahead = 0;                 ///< as above, in `dst`
+    const std::byte* planes_ahead = nullptr;
+    std::size_t plane_step = 0;
     std::byte* dst = nullptr;
     std::ptrdiff_t dst_step = 0;
 };
@@ -78,22 +83,33 @@ using ExactDecodeFn = bool (*)(const ExactDecodeJob&) noexcept;
 inline constexpr std::size_t kDTypes = 3;
 inline constexpr std::size_t kExactDTypes = 2;
 
+// Plain arrays: their use emits no function that a kernels' file would compile for its own instruction set.
 struct Kernels {
     std::string_view name;
-    bool (*supported)() noexcept;                          ///< does this CPU run them?
-    std::array<EncodeFn, kDTypes> encode;                  ///< by the source's DType
-    std::array<DecodeFn, kDTypes> decode;                  ///< by the destination's DType
-    std::array<ExactEncodeFn, kExactDTypes> encode_exact;  ///< by the source's DType
-    std::array<ExactDecodeFn, kExactDTypes> decode_exact;
+    bool (*supported)() noexcept;              ///< does this CPU run them?
+    EncodeFn encode[kDTypes];                  ///< by the source's DType
+    DecodeFn decode[kDTypes];                  ///< by the destination's DType
+    ExactEncodeFn encode_exact[kExactDTypes];  ///< by the source's DType
+    ExactDecodeFn decode_exact[kExactDTypes];
 };
 
 extern const Kernels kScalarKernels;
+extern const Kernels kAvx2Kernels;    ///< x86-64 builds only
+extern const Kernels kAvx512Kernels;  ///< x86-64 builds only
 
-/// The scalar exact kernels, in a file of their own.
+/// Each one's exact kernels, in a file of their own; for bf16 and fp16.
 template <DType kType>
 std::size_t encode_exact_scalar(const ExactEncodeJob& job) noexcept;
 template <DType kType>
 bool decode_exact_scalar(const ExactDecodeJob& job) noexcept;
+template <DType kType>
+std::size_t encode_exact_avx2(const ExactEncodeJob& job) noexcept;
+template <DType kType>
+bool decode_exact_avx2(const ExactDecodeJob& job) noexcept;
+template <DType kType>
+std::size_t encode_exact_avx512(const ExactEncodeJob& job) noexcept;
+template <DType kType>
+bool decode_exact_avx512(const ExactDecodeJob& job) noexcept;
 
 /// All of this build, the fastest first; the last is kScalarKernels. Not every CPU runs all of them.
 [[nodiscard]] std::span<const Kernels* const> built_kernels() noexcept;

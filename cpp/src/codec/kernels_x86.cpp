@@ -4,7 +4,7 @@
 namespace lynx::codec {
 
 std::span<const Kernels* const> built_kernels() noexcept {
-    static constexpr const Kernels* kBuilt[] = {&kScalarKernels};
+    static constexpr const Kernels* kBuilt[] = {&kAvx512Kernels, &kAvx2Kernels, &kScalarKernels};
     return kBuilt;
 }
 

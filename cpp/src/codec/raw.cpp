@@ -24,10 +24,10 @@ void from_floats(DType type, const float* src, std::size_t count, std::byte* dst
 
 }  // namespace
 
-void encode_raw(const TensorView& src, ByteSpan coded) noexcept {
+void encode_raw(const TensorView& src, const Piece& piece, ByteSpan coded) noexcept {
     const auto count = static_cast<std::size_t>(src.head_dim());
     const std::size_t size = size_of(src.dtype);
-    for_each_run(src, [&](const Run<const std::byte>& run) {
+    for_each_run(src, piece.first, piece.count, [&](const Run<const std::byte>& run) {
         // In pieces, so that a transposed source is read by cache lines that stay until they are used up.
         in_packs(run, count * size, [&](const Run<const std::byte>& pack) {
             gather(pack, count, size, coded.data() + pack.first * count * size);
@@ -50,9 +50,9 @@ void write_values(const std::byte* values, DType values_as, std::size_t count, c
     });
 }
 
-void decode_raw(ConstByteSpan coded, DType coded_as, const MutableTensorView& dst) noexcept {
+void decode_raw(ConstByteSpan coded, DType coded_as, const Piece& piece, const MutableTensorView& dst) noexcept {
     const auto count = static_cast<std::size_t>(dst.head_dim());
-    for_each_run(dst, [&](const Run<std::byte>& run) {
+    for_each_run(dst, piece.first, piece.count, [&](const Run<std::byte>& run) {
         write_values(coded.data() + run.first * count * size_of(coded_as), coded_as, count, run, dst.dtype);
     });
 }

@@ -30,12 +30,14 @@ struct Run {
 /// leads through them, else once a head.
 template <class Byte, class Use>
 void for_each_run(const BasicTensorView<Byte>& view, std::size_t first, std::size_t count, Use&& use) {
+    if (count == 0) return;
     const auto size = static_cast<std::ptrdiff_t>(size_of(view.dtype));
     const auto heads = static_cast<std::size_t>(view.heads());
     const auto tokens = static_cast<std::size_t>(view.tokens());
     const std::ptrdiff_t element = view.strides[2] * size;
     const bool one_step = heads == 1 || tokens == 1 || view.strides[0] == view.tokens() * view.strides[1];
-    const std::ptrdiff_t step = view.strides[tokens == 1 ? 0 : 1] * size;
+    // The stride of an axis of one element means nothing and can be any number: it must not be multiplied.
+    const std::ptrdiff_t step = heads * tokens < 2 ? 0 : view.strides[tokens == 1 ? 0 : 1] * size;
     for (const std::size_t end = first + count; first < end;) {
         const std::size_t head = first / tokens;
         const std::size_t token = first % tokens;
@@ -44,12 +46,6 @@ void for_each_run(const BasicTensorView<Byte>& view, std::size_t first, std::siz
                       vectors, first});
         first += vectors;
     }
-}
-
-/// The same for all vectors of the view.
-template <class Byte, class Use>
-void for_each_run(const BasicTensorView<Byte>& view, Use&& use) {
-    for_each_run(view, 0, static_cast<std::size_t>(view.heads() * view.tokens()), use);
 }
 
 namespace detail {

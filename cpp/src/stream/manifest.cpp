@@ -31,6 +31,10 @@ void Manifest::validate() const {
     for (const ManifestTensor& t : tensors) {
         check(t.role <= TensorRole::kValue, "role", static_cast<unsigned>(t.role), "0 (key) or 1 (value)");
         check(seen.emplace(t.layer, t.role).second, "a repeated layer", t.layer, "given once for each role");
+        if (t.spec.exact)
+            throw InvalidArgument(text("manifest: the tensor of layer ", t.layer,
+                                       " has an exact tier, and this version ",
+                                       "carries none: it streams what TensorSpec.exact = false lays out"));
         total += PlaneLayout(t.spec).bytes();  // bounded by its own limits, so that the sum cannot wrap
         check(total <= kMaxTransferBytes, "the total size", total, "at most 2^44 bytes");
     }

@@ -135,6 +135,20 @@ TEST(Codec, BytesDoNotDependOnTheCallersFloatEnvironment) {
         for (int d = 0; d < 64; ++d) ASSERT_EQ(got_values.bits(1, t, d), expected_values.bits(1, t, d));
 }
 
+// It means nothing there, and numbers that overflow when they are multiplied are met in practice.
+TEST(Codec, TakesAnyStrideForAnAxisOfOneElement) {
+    const PlaneLayout layout({.heads = 1, .tokens = 1, .head_dim = 64});
+    const PlaneLayout empty({.heads = 2, .tokens = 0, .head_dim = 64});
+    std::vector<std::byte> coded(layout.bytes());
+    std::vector<std::byte> out(64 * 2, std::byte{1});
+    const std::array<std::int64_t, 3> strides{INT64_MAX, INT64_MIN, 1};
+    Codec::best().decode(layout, coded, 8, {out.data(), DType::kBF16, {1, 1, 64}, strides});
+    EXPECT_EQ(out, std::vector<std::byte>(64 * 2));
+    Codec::best().encode({out.data(), DType::kBF16, {1, 1, 64}, strides}, layout, coded);
+    EXPECT_EQ(coded, std::vector<std::byte>(layout.bytes()));
+    Codec::best().decode(empty, {}, 8, {out.data(), DType::kBF16, {2, 0, 64}, {INT64_MAX, INT64_MAX, INT64_MAX}});
+}
+
 TEST(Codec, MayBeCalledFromManyThreadsAtOnce) {
     Tensor src(DType::kBF16, 2, 33, 128);
     src.fill_normal(37);

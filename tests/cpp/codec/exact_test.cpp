@@ -8,6 +8,7 @@
 #include "codec/tensors.hpp"
 #include "lynx/codec.hpp"
 #include "lynx/error.hpp"
+#include "lynx/executor.hpp"
 
 namespace lynx {
 namespace {
@@ -235,6 +236,44 @@ TEST(ExactTier, ReadsAndWritesAnyStrides) {
                 EXPECT_EQ(out.stray_bytes(), 0u);
             }
     });
+}
+
+TEST(ExactTier, IsTheSameOnAnyNumberOfThreads) {
+    for_each_codec([](const Codec& codec) {
+        for (const int head_dim : {64, 576}) {
+            Tensor src = normal(DType::kBF16, 2, 4000, head_dim);
+            for (int t = 100; t < 164; ++t)  // a group that is stored as it is
+                for (int d = 0; d < head_dim; ++d)
+                    src.set_bits(1, t, d, static_cast<std::uint32_t>(t * 577 + d * 7919) & 0xffff);
+            const Coded expected(codec, src);
+            for (const unsigned threads : {1u, 2u, 3u, 8u}) {
+                ThreadPool pool(threads);
+                std::vector<std::byte> bytes(expected.bytes.size(), std::byte{0xa5});
+                codec.encode(src.view(), expected.layout, bytes, &pool);
+                ASSERT_EQ(codec.encode_exact(src.view(), expected.layout, bytes, &pool), expected.payload);
+                const auto used =
+                    static_cast<std::ptrdiff_t>(expected.layout.exact_payload().offset + expected.payload);
+                EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + used, expected.bytes.begin()));
+                Tensor out(DType::kBF16, 2, 4000, head_dim);
+                codec.decode_exact(expected.layout, bytes, out.mutable_view(), &pool);
+                EXPECT_EQ(out.bytes(), src.bytes());
+            }
+        }
+    });
+}
+
+TEST(ExactTier, NamesTheFirstBadGroupWhateverTheThreadsDo) {
+    const Tensor src = normal(DType::kBF16, 1, 20000, 64);
+    Coded coded(Codec::best(), src);
+    for (const std::size_t group : {170u, 300u, 600u}) coded.set_end(group, coded.end_of(group) + 600);
+    ThreadPool pool(3);
+    Tensor out(DType::kBF16, 1, 20000, 64);
+    try {
+        coded.codec.decode_exact(coded.layout, coded.bytes, out.mutable_view(), &pool);
+        FAIL() << "nothing was found";
+    } catch (const CorruptData& e) {
+        EXPECT_NE(std::string(e.what()).find("group 170 of 625"), std::string::npos) << e.what();
+    }
 }
 
 TEST(ExactTier, WidensToFloat32) {

@@ -79,6 +79,9 @@ class Tensor {
         return values;
     }
 
+    /// All its memory, with what lies between the elements.
+    [[nodiscard]] const std::vector<std::byte>& bytes() const noexcept { return bytes_; }
+
     /// Bytes that belong to no element and are not zero any more.
     [[nodiscard]] std::size_t stray_bytes() const {
         std::vector<bool> covered(bytes_.size(), false);

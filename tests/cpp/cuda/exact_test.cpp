@@ -121,8 +121,8 @@ TEST(DeviceExact, ConvertsAsTheScalarCodecDoes) {
 std::uint32_t fault_of(const PlaneLayout& layout, ConstByteSpan coded) {
     const TensorSpec& s = layout.spec();
     Tensor out(s.dtype, s.heads, s.tokens, s.head_dim);
-    const auto fault = codec::decode_exact(codec::kScalarKernels, layout, coded, out.mutable_view());
-    return fault ? static_cast<std::uint32_t>(fault->group) : cuda::kNoFault;
+    const auto fault = codec::decode_exact(codec::kScalarKernels, layout, coded, out.mutable_view(), nullptr);
+    return fault ? static_cast<std::uint32_t>(fault->index) : cuda::kNoFault;
 }
 
 TEST(DeviceExact, FindsTheSameFirstFaultInDamagedBytes) {

@@ -43,6 +43,7 @@ TEST(Manifest, NamesTheFieldThatIsOutOfRange) {
     expect_invalid([](Manifest& m) { m.tensors.push_back(m.tensors[0]); }, "layer");
     expect_invalid([](Manifest& m) { m.tensors[1].spec.head_dim = 7; }, "head_dim");
     expect_invalid([](Manifest& m) { m.tensors[1].spec.sink_tokens = 1025; }, "sink_tokens");
+    expect_invalid([](Manifest& m) { m.tensors[1].spec.exact = true; }, "exact");
     expect_invalid([](Manifest& m) { m.tensors[1].role = static_cast<TensorRole>(2); }, "role");
     expect_invalid([](Manifest& m) { m.model.assign(5000, 'x'); }, "model");
 }

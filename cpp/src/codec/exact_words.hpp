@@ -1,0 +1,187 @@
+// The exact tier's words for kernels with BMI2: the way between the vector registers, which hold values, and the
+// general ones, which hold planes of 64 bits that PEXT closes up and PDEP spreads. An instruction set brings what makes
+// planes of values and values of planes. Always inlined: see cpp/CMakeLists.txt. docs/tuning.md says what bounds it.
+#pragma once
+
+#include <algorithm>
+#include <iterator>
+
+#include "codec/bit_stream.hpp"
+#include "codec/convert.hpp"
+#include "codec/kernels.hpp"
+
+namespace lynx::codec {
+
+template <DType kType>
+inline constexpr int kMaxParameter = kFloat16Format<kType>.mantissa_bits + 1;
+
+/// The planes of a word. They take the way through memory, several at once.
+struct alignas(64) WordPlanes {
+    std::uint64_t has[16];                                 ///< which values have a bit in the plane
+    std::uint64_t bits[16];                                ///< the bits themselves
+    std::uint64_t more[8];                                 ///< unary planes
+    std::uint16_t escapes[kWordValues + kWordValues / 2];  ///< escaped values, closed up, zeros behind
+    std::uint64_t coded;
+    std::uint64_t escaped;
+};
+
+/// Where a word is.
+struct Place {
+    std::ptrdiff_t offset;  ///< from the group's first value, in the source or the destination
+    const std::byte* reference;
+    int term;
+    std::uint64_t valid;  ///< which of its values there are
+};
+
+/// Words are worked on this many at a time, so that none has to wait for what it has just stored.
+constexpr std::size_t kBatch = 8;
+/// Most words have no escaped value or a few. Up to this many are read or written without asking whether there
+/// are any, since a branch on that would be mispredicted time and again.
+constexpr unsigned kEscapesAtOnce = 4;
+
+/// Appends the word.
+template <DType kType>
+[[gnu::always_inline]] inline void put(const WordPlanes& planes, WordWriter& out) noexcept {
+#pragma GCC unroll 16
+    for (int j = 0; j < kMaxParameter<kType>; ++j) out.put_masked(planes.bits[j], planes.has[j]);
+    out.put_masked(planes.more[0], planes.coded);
+#pragma GCC unroll 8
+    for (unsigned j = 1; j < kUnaryPlanes; ++j) out.put_masked(planes.more[j], planes.more[j - 1]);
+    const auto count = static_cast<unsigned>(_mm_popcnt_u64(planes.escaped));
+    for (unsigned i = 0; i == 0 || i < count; i += kEscapesAtOnce) {
+        std::uint64_t bits;
+        std::memcpy(&bits, planes.escapes + i, sizeof bits);
+        out.put(bits, kEscapeBits * std::min(count - i, kEscapesAtOnce));
+    }
+}
+
+/// The unary planes. Returns which values are asked for one more.
+[[gnu::always_inline]] inline std::uint64_t get_unary(WordReader& in, std::uint64_t asked,
+                                                      std::uint64_t* planes) noexcept {
+    planes[0] = asked = in.get_masked(asked);
+    planes[1] = asked = in.get_masked(asked);
+    // Each plane says where the next one begins: the longest chain of the decoder. Four planes nearly always fit one
+    // look at 64 bits, which is shifted on instead of loaded again.
+    std::uint64_t window = in.peek();
+    std::uint64_t mask = asked;
+    unsigned used = 0;
+#pragma GCC unroll 8
+    for (unsigned j = 2; j < kUnaryPlanes; ++j) {
+        const auto count = static_cast<unsigned>(_mm_popcnt_u64(mask));
+        planes[j] = mask = _pdep_u64(window, mask);
+        window >>= count % 64;
+        used += count;
+    }
+    if (used <= 64) [[likely]] {
+        in.skip(used);
+        return mask;
+    }
+    for (unsigned j = 2; j < kUnaryPlanes; ++j) planes[j] = asked = in.get_masked(asked);
+    return asked;
+}
+
+/// Reads a word's planes, the bits' with the last one first, given its masks.
+template <DType kType>
+[[gnu::always_inline]] inline void get(WordReader& in, std::uint64_t valid, WordPlanes& planes) noexcept {
+    // Where a plane lies takes no bit of this word, only masks that are there already.
+    std::size_t ahead = 0;
+#pragma GCC unroll 16
+    for (int j = 0; j < kMaxParameter<kType>; ++j) {
+        planes.bits[j ^ 7] = _pdep_u64(in.peek(ahead), planes.has[j]);
+        ahead += static_cast<std::size_t>(_mm_popcnt_u64(planes.has[j]));
+    }
+    in.skip(ahead);
+    const std::uint64_t asked = get_unary(in, planes.coded, planes.more);
+    planes.escaped = asked | (valid & ~planes.coded);
+    const auto count = static_cast<unsigned>(_mm_popcnt_u64(planes.escaped));
+    for (unsigned i = 0; i == 0 || i < count; i += kEscapesAtOnce) {
+        const std::uint64_t bits = in.peek();
+        std::memcpy(planes.escapes + i, &bits, sizeof bits);
+        in.skip(kEscapeBits * std::min(count - i, kEscapesAtOnce));
+    }
+}
+
+/// Asks for what a word of the next group will want, while this one's word is coded. A hardware prefetcher does not
+/// follow: there are too many streams, each a few lines at a time; and asked for all at once, most of it is dropped.
+[[gnu::always_inline]] inline void prefetch_planes(const std::byte* planes, std::size_t plane_step,
+                                                   std::size_t word) noexcept {
+    // A word is 8 bytes of each of 8 planes: a cache line of one of them for each word.
+    constexpr std::size_t kCacheLine = 64;
+    _mm_prefetch(planes + word % kPlaneCount * plane_step + word / kPlaneCount * kCacheLine, _MM_HINT_T0);
+}
+
+/// The same of a row of the source.
+[[gnu::always_inline]] inline void prefetch_values(const std::byte* src) noexcept {
+    _mm_prefetch(src, _MM_HINT_T0);
+    _mm_prefetch(src + kWordValues, _MM_HINT_T0);
+}
+
+/// Calls use(places, count) for all words of a group, up to kBatch at a time, until it returns false.
+template <DType kType, class Job, class Use>
+[[gnu::always_inline]] inline bool for_each_batch(const Job& job, std::ptrdiff_t step, Use&& use) noexcept {
+    Place places[kBatch];
+    std::size_t count = 0;
+    std::size_t word = 0;
+    for (std::size_t v = 0; v < job.vectors; ++v) {
+        const int term = scale_term<kType>(_cvtsh_ss(load<std::uint16_t>(job.scales + 2 * v)));
+        for (std::size_t i = 0; i < job.head_dim; i += kWordValues) {
+            prefetch_planes(job.planes_ahead, job.plane_step, word++);
+            const std::size_t left = job.head_dim - i;
+            places[count++] = {static_cast<std::ptrdiff_t>(v) * step + static_cast<std::ptrdiff_t>(2 * i),
+                               job.reference + (v * job.head_dim + i) * 2, term,
+                               left >= kWordValues ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1};
+            if (count == kBatch) {
+                if (!use(places, count)) return false;
+                count = 0;
+            }
+        }
+    }
+    return count == 0 || use(places, count);
+}
+
+/// Isa::to_planes(src, place, planes) makes a word's planes and masks.
+template <DType kType, class Isa>
+[[gnu::always_inline]] inline std::size_t encode_words(const ExactEncodeJob& job) noexcept {
+    WordWriter out(job.dst);
+    WordPlanes planes[kBatch];
+    const auto encode = [&](const Place* places, std::size_t count) {
+        for (std::size_t w = 0; w < count; ++w) {
+            prefetch_values(job.src + places[w].offset + job.ahead);
+            Isa::template to_planes<kType>(job.src, places[w], planes[w]);
+        }
+        for (std::size_t w = 0; w < count; ++w) {
+            put<kType>(planes[w], out);
+            if (out.bytes() >= job.limit) return false;
+        }
+        return true;
+    };
+    return for_each_batch<kType>(job, job.src_step, encode) ? std::min(out.finish(), job.limit) : job.limit;
+}
+
+/// Isa::masks(place, planes) makes a word's masks, Isa::from_planes(planes, place, dst) its values.
+template <DType kType, class Isa>
+[[gnu::always_inline]] inline bool decode_words(const ExactDecodeJob& job) noexcept {
+    WordReader in(job.src);
+    WordPlanes planes[kBatch];
+    for (WordPlanes& p : planes) {  // planes that are transposed with the others and hold nothing
+        std::fill(p.more + kUnaryPlanes, std::end(p.more), std::uint64_t{0});
+        std::fill(p.bits + 8, std::end(p.bits), std::uint64_t{0});
+    }
+    const auto decode = [&](const Place* places, std::size_t count) {
+        for (std::size_t w = 0; w < count; ++w) Isa::template masks<kType>(places[w], planes[w]);
+        for (std::size_t w = 0; w < count; ++w) {
+            get<kType>(in, places[w].valid, planes[w]);
+            if (in.bits() > 8 * job.src_bytes) return false;
+        }
+        for (std::size_t w = 0; w < count; ++w) {
+            const std::byte* ahead = job.dst + places[w].offset + job.ahead;
+            __builtin_prefetch(ahead, 1);
+            __builtin_prefetch(ahead + kWordValues, 1);
+            Isa::template from_planes<kType>(planes[w], places[w], job.dst);
+        }
+        return true;
+    };
+    return for_each_batch<kType>(job, job.dst_step, decode) && in.ends_in(job.src_bytes);
+}
+
+}  // namespace lynx::codec

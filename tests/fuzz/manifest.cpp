@@ -1,0 +1,75 @@
+// Messages of a stranger, read.
+#include "lynx/manifest.hpp"
+
+#include <algorithm>
+
+#include "fuzz/input.hpp"
+#include "fuzz/targets.hpp"
+#include "lynx/error.hpp"
+#include "lynx/slot_layout.hpp"
+#include "stream/peer_messages.hpp"
+
+namespace lynx::fuzz {
+namespace {
+
+/// A manifest that was accepted can be laid out, cut into writes and sent on as it is.
+void check_accepted(const Manifest& manifest) {
+    require(Manifest::parse(manifest.serialize()) == manifest, "a manifest does not come back as it was sent");
+    const SlotLayout slot(manifest);
+    for (std::uint32_t t = 0; t < slot.tensors(); ++t) {
+        const Extent whole = slot.extent(t);
+        require(whole.end() <= slot.bytes(), "a tensor lies outside of its slot");
+        for (unsigned p = 0; p < slot.parts(); ++p) {
+            const Extent part = slot.part(t, p);
+            require(part.offset >= whole.offset && part.end() <= whole.end(), "a part lies outside of its tensor");
+            const std::uint32_t chunks = slot.chunks(t, p);
+            if (chunks == 0) continue;
+            require(slot.chunk(t, p, 0).offset == part.offset, "the first write is not at the part's begin");
+            require(slot.chunk(t, p, chunks - 1).end() == part.end(), "the last write does not end with the part");
+        }
+    }
+}
+
+void read(unsigned kind, ConstByteSpan bytes) {
+    switch (kind) {
+        case 0: return check_accepted(Manifest::parse(bytes));
+        case 1: (void)Grant::parse(bytes); return;
+        case 2: (void)Hello::parse(bytes); return;
+        case 3: (void)Notice::parse(bytes); return;
+        default: (void)offered_request(bytes);
+    }
+}
+
+[[nodiscard]] std::vector<std::byte> seed(unsigned kind, const std::vector<std::byte>& message) {
+    std::vector<std::byte> bytes(1 + message.size(), static_cast<std::byte>(kind));
+    std::copy(message.begin(), message.end(), bytes.begin() + 1);
+    return bytes;
+}
+
+}  // namespace
+
+void manifest(ConstByteSpan input) {
+    Input in(input);
+    const unsigned kind = in.between(0, 7);
+    // In memory of its own, so that it ends where the sanitizer sees it.
+    const std::vector<std::byte> bytes(in.rest().begin(), in.rest().end());
+    try {
+        read(kind < 5 ? kind : 0, bytes);
+    } catch (const ProtocolError&) {  // the one answer to bytes that cannot be read
+        return;
+    }
+}
+
+std::vector<std::vector<std::byte>> manifest_seeds() {
+    Manifest manifest{.request_id = 7, .model = "a model", .context_tokens = 33, .tensors = {}};
+    for (std::uint32_t layer = 0; layer < 3; ++layer)
+        for (const TensorRole role : {TensorRole::kKey, TensorRole::kValue})
+            manifest.tensors.push_back({layer, role, {.heads = 2, .tokens = 33, .head_dim = 64, .sink_tokens = 4}});
+    manifest.tensors.back().spec.coding = Coding::kRaw;
+    const std::vector<std::byte> address(16, std::byte{1});
+    return {seed(0, manifest.serialize()), seed(4, manifest.serialize()),
+            seed(1, Grant{.request_id = 7, .slot = 1, .region = {4096, 9, 1 << 20}}.serialize()),
+            seed(2, Hello{"tcp", address}.serialize()), seed(3, Notice{7, "the reason", 12}.serialize())};
+}
+
+}  // namespace lynx::fuzz
