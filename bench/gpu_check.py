@@ -45,12 +45,13 @@ def compute_capability() -> str | None:
 
 def build(folder: Path, architectures: str) -> Path:
     """The check program, built for these architectures ("90", or several as "80;90")."""
-    configure = ["cmake", "-S", ROOT / "bench/gpu", "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
+    configure: list[str | Path] = ["cmake", "-S", ROOT / "bench/gpu", "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
     configure += [f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"]
     if not shutil.which("nvcc") and "CUDACXX" not in os.environ and Path("/usr/local/cuda/bin/nvcc").is_file():
         configure += ["-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc"]
     jobs = str(os.cpu_count() or 2)
-    for command in (configure, ["cmake", "--build", folder, "--parallel", jobs]):
+    compiling: list[str | Path] = ["cmake", "--build", folder, "--parallel", jobs]
+    for command in (configure, compiling):
         subprocess.run(command, check=True, stdout=sys.stderr)
     return folder / "lynx_gpu_check"
 

@@ -1,5 +1,7 @@
 // Bit-identity: planes, decoding from each number of planes, raw, the exact tier both ways, damaged bytes.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <random>
 
 #include "checks.hpp"
@@ -105,8 +107,8 @@ void compare_planes(const TensorSpec& spec, std::mt19937& random, Results& resul
 }
 
 std::uint32_t cpu_fault(const PlaneLayout& layout, lynx::ConstByteSpan coded, lynx::MutableTensorView out) {
-    const auto fault = lynx::codec::decode_exact(lynx::codec::kScalarKernels, layout, coded, out);
-    return fault ? static_cast<std::uint32_t>(fault->group) : lynx::cuda::kNoFault;
+    const auto fault = lynx::codec::decode_exact(lynx::codec::kScalarKernels, layout, coded, out, nullptr);
+    return fault ? static_cast<std::uint32_t>(fault->index) : lynx::cuda::kNoFault;
 }
 
 void compare_exact(TensorSpec spec, std::mt19937& random, Results& results) {

@@ -1,6 +1,8 @@
 // Times by events on one stream, each kernel between two copies of the same number of bytes, so that a clock that
 // changes meanwhile changes both.
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <functional>
 #include <random>
 
