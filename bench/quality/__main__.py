@@ -15,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import lynx
 
+from .choices import CANDIDATES, COARSE, FINALISTS, GRID, Choice
+
 if TYPE_CHECKING:
-    from .choices import Choice
     from .report import Result
     from .store import Setting
 
@@ -26,12 +27,12 @@ STORE = Path("build/bench/quality/scores.jsonl")
 TOKENS = 64
 # Of the command without --grid: model, context and texts.
 USUAL = ("smollm2", 2048, 16)
-# Of the grid, as --model, --context and --texts give one; and whether its texts are the held-out ones.
-GRID_SETTINGS: tuple[tuple[str, int, int, bool], ...] = (
-    ("smollm2", 2048, 16, False),
-    ("smollm2", 2048, 16, True),
-    ("smollm2", 7000, 4, False),
-    ("gemma3", 2048, 8, False),
+# Of the grid, as --model, --context and --texts give one; whether its texts are the held-out ones; its choices.
+GRID_SETTINGS: tuple[tuple[str, int, int, bool, Sequence[Choice]], ...] = (
+    ("smollm2", 2048, 16, False, GRID),
+    ("smollm2", 2048, 16, True, FINALISTS),
+    ("gemma3", 2048, 8, False, COARSE),
+    ("smollm2", 7000, 4, False, COARSE),
 )
 
 
@@ -75,7 +76,6 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _usual(arguments: argparse.Namespace) -> Result:
-    from .choices import CANDIDATES
     from .store import Store
 
     name, context, texts = (arguments.model or USUAL[0], arguments.context or USUAL[1], arguments.texts or USUAL[2])
@@ -84,16 +84,15 @@ def _usual(arguments: argparse.Namespace) -> Result:
 
 
 def _grid(arguments: argparse.Namespace) -> list[Result]:
-    from .choices import FINALISTS, GRID
     from .store import Store
 
     wanted = GRID_SETTINGS
     if arguments.model or arguments.context or arguments.texts or arguments.held_out:
         one = (arguments.model or USUAL[0], arguments.context or USUAL[1], arguments.texts or USUAL[2])
-        wanted = ((*one, arguments.held_out),)
+        wanted = ((*one, arguments.held_out, FINALISTS if arguments.held_out else GRID),)
     runs = [
-        (name, _setting(name, context, arguments.tokens, texts, held_out), FINALISTS if held_out else GRID)
-        for name, context, texts, held_out in wanted
+        (name, _setting(name, context, arguments.tokens, texts, held_out), choices)
+        for name, context, texts, held_out, choices in wanted
     ]
     return _measured(runs, Store(arguments.store), arguments.no_color)
 

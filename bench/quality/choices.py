@@ -102,6 +102,14 @@ def _grid() -> Iterator[Choice]:
 
 
 GRID = tuple(_grid())
+# For long contexts and large vocabularies, where a score takes a second or two.
+COARSE = tuple(
+    choice
+    for choice in GRID
+    if (choice.axes is Axes.ROTATION and choice.sink_tokens == 4)
+    or (choice.key_bits, choice.value_bits) in ((4, 4), (5, 3), (8, 8))
+    or choice == Choice(6, 2)
+)
 # The default, its neighbours in cost, and what may replace it: for texts that no choice was made on.
 FINALISTS = (
     *(Choice(4, 4, sinks) for sinks in (0, 4)),

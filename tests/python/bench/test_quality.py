@@ -20,6 +20,7 @@ from bench.quality.__main__ import main  # noqa: E402
 from bench.quality.cached_model import CachedModel  # noqa: E402
 from bench.quality.choices import (  # noqa: E402
     CANDIDATES,
+    COARSE,
     DEFAULT,
     FINALISTS,
     GRID,
@@ -190,10 +191,10 @@ def test_one_value_alone_is_a_group_without_error() -> None:
 
 
 def test_the_grid_has_each_choice_once_and_names_it_uniquely() -> None:
-    for choices in (GRID, FINALISTS, CANDIDATES):
+    for choices in (GRID, COARSE, FINALISTS, CANDIDATES):
         assert len({choice.name for choice in choices}) == len(set(choices)) == len(choices)
     assert {DEFAULT, RAW} <= set(GRID)
-    assert set(FINALISTS) <= set(GRID)
+    assert set(FINALISTS) | set(COARSE) <= set(GRID)
     assert of_coding(CacheCoding()) == DEFAULT
 
 
