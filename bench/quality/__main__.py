@@ -30,9 +30,9 @@ USUAL = ("smollm2", 2048, 16)
 # Of the grid, as --model, --context and --texts give one; whether its texts are the held-out ones; its choices.
 GRID_SETTINGS: tuple[tuple[str, int, int, bool, Sequence[Choice]], ...] = (
     ("smollm2", 2048, 16, False, GRID),
+    ("gemma3", 2048, 6, False, COARSE),
+    ("smollm2", 7000, 3, False, COARSE),
     ("smollm2", 2048, 16, True, FINALISTS),
-    ("gemma3", 2048, 8, False, COARSE),
-    ("smollm2", 7000, 4, False, COARSE),
 )
 
 

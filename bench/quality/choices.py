@@ -101,22 +101,31 @@ def _grid() -> Iterator[Choice]:
     yield RAW
 
 
+def _on_cross(choice: Choice) -> bool:
+    usual = choice.axes is Axes.ROTATION and choice.thin is None
+    return usual and (choice.value_bits in (3, 4) or choice.key_bits in (4, 5))
+
+
 GRID = tuple(_grid())
-# For long contexts and large vocabularies, where a score takes a second or two.
-COARSE = tuple(
-    choice
-    for choice in GRID
-    if (choice.axes is Axes.ROTATION and choice.sink_tokens == 4)
-    or (choice.key_bits, choice.value_bits) in ((4, 4), (5, 3), (8, 8))
-    or choice == Choice(6, 2)
+# Where a score takes seconds: K's widths at V's usual ones and the other way round, and one of each question.
+COARSE = (
+    *(choice for choice in GRID if choice.sink_tokens == 4 and _on_cross(choice)),
+    Choice(6, 2, 4),
+    *(Choice(5, 3, sinks) for sinks in (0, 1, 2, 8)),
+    Choice(4, 4),
+    *(Choice(5, 3, 4, thin=thin) for thin in (Thin.FIRST, Thin.LAST)),
+    Choice(5, 3, 1, thin=Thin.LAST),
+    *(Choice(key, value, sinks, Axes.CHANNELS_64) for key, value in ((4, 4), (5, 3)) for sinks in (0, 4)),
+    *(Choice(4, 4, sinks, Axes.CHANNELS_32) for sinks in (0, 4)),
+    Choice(8, 8),
+    RAW,
 )
 # The default, its neighbours in cost, and what may replace it: for texts that no choice was made on.
 FINALISTS = (
-    *(Choice(4, 4, sinks) for sinks in (0, 4)),
-    *(Choice(5, 3, sinks) for sinks in (0, 1, 2, 4)),
-    *(Choice(5, 3, 4, thin=thin) for thin in Thin),
-    *(Choice(5, 3, sinks, thin=Thin.LAST) for sinks in (1, 2)),
-    Choice(6, 2, 4),
+    Choice(4, 4),
+    Choice(4, 4, 4),
+    *(Choice(5, 3, sinks) for sinks in (0, 1, 4)),
+    *(Choice(5, 3, sinks, thin=Thin.LAST) for sinks in (1, 4)),
     RAW,
 )
 
