@@ -19,12 +19,17 @@ class Axes(enum.Enum):
     ROTATION = "rotation"  # lynx.Codec: each head vector is rotated and is one group
     CHANNELS_64 = "KIVI 64"  # K in groups of 64 tokens of one channel, V's head vectors as they are
     CHANNELS_32 = "KIVI 32"
+    KEY_CHANNELS_64 = "K as KIVI 64"  # and V rotated
     RAW = "raw"  # bf16, the control
 
     @property
     def group_tokens(self) -> int:
         """Of K's groups along a channel."""
-        return {Axes.CHANNELS_64: 64, Axes.CHANNELS_32: 32}[self]
+        return 32 if self is Axes.CHANNELS_32 else 64
+
+    def by_package(self, is_key: bool) -> bool:
+        """Whether `lynx.Codec` codes K, or V, so."""
+        return self in (Axes.ROTATION, Axes.RAW) or (self is Axes.KEY_CHANNELS_64 and not is_key)
 
 
 class Thin(enum.Enum):
@@ -97,6 +102,7 @@ def _grid() -> Iterator[Choice]:
     ):
         for sinks in (0, 4):
             yield from (Choice(k, v, sinks, axes) for k, v in pairs)
+    yield from (Choice(k, v, 4, Axes.KEY_CHANNELS_64) for k, v in ((4, 4), (5, 3)))
     yield Choice(8, 8)
     yield RAW
 
@@ -117,6 +123,7 @@ COARSE = (
     Choice(5, 3, 1, thin=Thin.LAST),
     *(Choice(key, value, sinks, Axes.CHANNELS_64) for key, value in ((4, 4), (5, 3)) for sinks in (0, 4)),
     *(Choice(4, 4, sinks, Axes.CHANNELS_32) for sinks in (0, 4)),
+    *(Choice(key, value, 4, Axes.KEY_CHANNELS_64) for key, value in ((4, 4), (5, 3))),
     Choice(8, 8),
     RAW,
 )
@@ -126,6 +133,7 @@ FINALISTS = (
     Choice(4, 4, 4),
     *(Choice(5, 3, sinks) for sinks in (0, 1, 4)),
     *(Choice(5, 3, sinks, thin=Thin.LAST) for sinks in (1, 4)),
+    *(Choice(key, value, 4, Axes.KEY_CHANNELS_64) for key, value in ((4, 4), (5, 3))),
     RAW,
 )
 
@@ -151,7 +159,7 @@ def bits_per_value(shapes: Sequence[Shape], choice: Choice) -> float:
 
 
 def _anchor_bits(shape: Shape, bits: int, is_key: bool, choice: Choice) -> int:
-    if choice.axes in (Axes.ROTATION, Axes.RAW):
+    if choice.axes.by_package(is_key):
         return 8 * int(layout(shape, bits, choice).part(0).bytes)
     heads, tokens, head_dim = shape
     groups = heads * tokens

@@ -62,7 +62,7 @@ class CodedCache:
 
     def _code(self, role: int, axes: Axes) -> Sequence[Coded]:
         tensors = [pair[role] for pair in self._layers]
-        if axes in (Axes.ROTATION, Axes.RAW):
+        if axes.by_package(is_key=role == 0):
             return [Rotated(self._codec, tensor, Choice(ALL, ALL, axes=axes)) for tensor in tensors]
         if role == 0:
             return [Grouped(tensor, axes.group_tokens) for tensor in tensors]

@@ -136,6 +136,8 @@ def test_bits_a_value_count_the_groups_of_channels() -> None:
     assert bits_per_value(whole, Choice(5, 3, axes=Axes.CHANNELS_64)) == 4 + (0.5 + 1) / 2
     assert bits_per_value(whole, Choice(5, 3, axes=Axes.CHANNELS_32)) == 4 + (1 + 1) / 2
     assert bits_per_value(whole, Choice(5, 3, 4, Axes.CHANNELS_32)) == 5 + 4 * 4 / 128
+    # K as by channels, V as the package sends it.
+    assert bits_per_value(whole, Choice(5, 3, 4, Axes.KEY_CHANNELS_64)) == 4 + (0.5 + 1) / 2 + 4 * 4 / 128
     assert bits_per_value(ragged, Choice(5, 3, axes=Axes.CHANNELS_64)) == pytest.approx(4 + (3 * 32 / 129 + 1) / 2)
 
 
@@ -181,6 +183,13 @@ def test_groups_of_channels_are_coded_along_their_axes() -> None:
     assert torch.equal(key[0, :64, 5], torch.zeros(64))
     assert (key[0, 64:, 5] - keys[0, 64:, 5]).abs().max() < 4 / 16
     assert 20 < (value[0, :, 0] - values[0, :, 0]).abs().max() < 1000 / 16  # V's vectors share one.
+
+
+def test_keys_by_channels_leave_values_rotated() -> None:
+    cache = CodedCache(Codec.best(), random_layers(70))
+    ((key, value),) = cache.anchor(Choice(5, 3, 4, Axes.KEY_CHANNELS_64))
+    assert torch.equal(key, cache.anchor(Choice(5, 3, 4, Axes.CHANNELS_64))[0][0])
+    assert torch.equal(value, cache.anchor(Choice(5, 3, 4))[0][1])
 
 
 def test_one_value_alone_is_a_group_without_error() -> None:
