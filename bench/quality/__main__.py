@@ -165,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--grid",
         action="store_true",
-        help="all widths, axes and sinks on both models, some 40 minutes; goes on where it was interrupted",
+        help="all widths, axes and sinks on both models, about half an hour; goes on where it was interrupted",
     )
     parser.add_argument(
         "--model", metavar="NAME", help=f"smollm2, gemma3, a .gguf file, or a directory (default {USUAL[0]})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import torch
@@ -30,8 +29,8 @@ class CodedCache:
     def __init__(self, codec: Codec, layers: Layers) -> None:
         self._codec = codec
         self._layers = layers
-        self._coded = functools.cache(self._code)
-        self._decoded = functools.lru_cache(maxsize=KEPT)(self._decode)
+        self._coded: dict[tuple[int, Axes], Sequence[Coded]] = {}
+        self._decoded: dict[tuple[int, Axes, int, int], list[Tensor]] = {}  # the last used last
 
     def anchor(self, choice: Choice) -> list[tuple[Tensor, Tensor]]:
         """What is known of each layer once the anchor is there. The tensors may be handed out again: do not write."""
@@ -47,13 +46,22 @@ class CodedCache:
         usual = (choice.key_bits, choice.value_bits)[role]
         if bits != usual:  # The one layer that differs is not worth a decoded cache.
             return self._decode_one(index, role, choice.axes, bits, choice.sink_tokens)
-        return self._decoded(role, choice.axes, bits, choice.sink_tokens)[index]
+        return self._decode(role, choice.axes, bits, choice.sink_tokens)[index]
 
     def _decode(self, role: int, axes: Axes, bits: int, sinks: int) -> list[Tensor]:
-        return [self._decode_one(index, role, axes, bits, sinks) for index in range(len(self._layers))]
+        key = (role, axes, bits, sinks)
+        rows = self._decoded.pop(key, None)
+        if rows is None:
+            rows = [self._decode_one(index, role, axes, bits, sinks) for index in range(len(self._layers))]
+        self._decoded[key] = rows
+        if len(self._decoded) > KEPT:
+            del self._decoded[next(iter(self._decoded))]
+        return rows
 
     def _decode_one(self, index: int, role: int, axes: Axes, bits: int, sinks: int) -> Tensor:
-        coded = self._coded(role, axes)[index]
+        if (role, axes) not in self._coded:
+            self._coded[role, axes] = self._code(role, axes)
+        coded = self._coded[role, axes][index]
         rows = coded.decode(bits)
         if sinks and axes is not Axes.RAW:
             # An anchor that holds all bits of a token gives it as all planes do: docs/wire-format.md, Decoding.
