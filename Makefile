@@ -41,7 +41,7 @@ demo: install ## Two processes, one cache, four modes; flags by DEMO_ARGS="--tok
 	$(BIN)/lynx demo $(DEMO_ARGS)
 
 .PHONY: bench-quality
-bench-quality: install ## How near the anchor comes to the bf16 cache; flags by BENCH_ARGS
+bench-quality: install ## How near the anchor comes to the bf16 cache; all choices by BENCH_ARGS=--grid
 	$(BIN)/python -m bench.quality $(BENCH_ARGS)
 
 .PHONY: bench-codec

