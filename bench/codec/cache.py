@@ -38,10 +38,15 @@ class ExactCoding:
         self.tensors = tensors
         self._codec = codec
         self._layouts = [
-            lynx.PlaneLayout(lynx.TensorSpec(*tensor.shape, anchor_bits=bits, sink_tokens=how.sink_tokens, exact=True))
-            for tensor, bits in zip(
-                tensors, (how.key_anchor_bits, how.value_anchor_bits) * (len(tensors) // 2), strict=True
+            lynx.PlaneLayout(
+                lynx.TensorSpec(
+                    *tensor.shape,
+                    anchor_bits=how.anchor_bits(index // 2, len(tensors) // 2)[index % 2],
+                    sink_tokens=how.sink_tokens,
+                    exact=True,
+                )
             )
+            for index, tensor in enumerate(tensors)
         ]
         self._coded = [torch.zeros(layout.bytes, dtype=torch.uint8) for layout in self._layouts]
         self._decoded = [torch.zeros_like(tensor) for tensor in tensors]

@@ -76,14 +76,15 @@ class Choice:
 
 def of_coding(how: CacheCoding) -> Choice:
     """The anchor that the package sends."""
-    return Choice(how.key_anchor_bits, how.value_anchor_bits, how.sink_tokens)
+    thin = Thin.LAST if how.thin_last_value else None
+    return Choice(how.key_anchor_bits, how.value_anchor_bits, how.sink_tokens, thin=thin)
 
 
 # The raw control is coded and decoded like the others, but without loss, so that any difference is a fault of the
 # measurement.
 RAW = Choice(8, 8, axes=Axes.RAW)
 DEFAULT = of_coding(CacheCoding())
-CANDIDATES = (Choice(3, 3), Choice(4, 4), Choice(5, 3), DEFAULT, Choice(5, 5), Choice(8, 8), RAW)
+CANDIDATES = (Choice(3, 3), Choice(4, 4), Choice(5, 3), Choice(5, 3, 4), DEFAULT, Choice(5, 5), Choice(8, 8), RAW)
 
 
 def _grid() -> Iterator[Choice]:

@@ -51,6 +51,7 @@ def coding_to_json(coding: CacheCoding) -> dict[str, object]:
         "key_anchor_bits": coding.key_anchor_bits,
         "value_anchor_bits": coding.value_anchor_bits,
         "sink_tokens": coding.sink_tokens,
+        "thin_last_value": coding.thin_last_value,
     }
 
 
@@ -61,6 +62,12 @@ def coding_from_json(message: dict[str, object]) -> CacheCoding:
         value = message.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise ValueError(f"{key} is {value!r}; it has to be {low} to {high}")
+        return value
+
+    def flag(key: str) -> bool:
+        value = message.get(key)
+        if not isinstance(value, bool):
+            raise ValueError(f"{key} is {value!r}; it has to be true or false")
         return value
 
     name = message.get("coding")
@@ -74,4 +81,5 @@ def coding_from_json(message: dict[str, object]) -> CacheCoding:
         number("key_anchor_bits", 1, 8),
         number("value_anchor_bits", 1, 8),
         number("sink_tokens", 0, MAX_SINK_TOKENS),
+        flag("thin_last_value"),
     )

@@ -30,7 +30,8 @@ class CacheCoding:
     """How a cache is sent. `parts` is 1 to send the anchors alone; the raw coding has no other part.
 
     The anchor has the first planes of each token, by default more of K than of V, and all planes of the first
-    `sink_tokens` tokens.
+    `sink_tokens` tokens. With `thin_last_value` the last layer's V, whose error costs least, has a plane less than the
+    other layers' (but at least one): that pays for the sinks of all.
     """
 
     coding: Coding = Coding.PLANES
@@ -38,6 +39,12 @@ class CacheCoding:
     key_anchor_bits: int = DEFAULT_KEY_ANCHOR_BITS
     value_anchor_bits: int = DEFAULT_VALUE_ANCHOR_BITS
     sink_tokens: int = DEFAULT_SINK_TOKENS
+    thin_last_value: bool = True
+
+    def anchor_bits(self, layer: int, layers: int) -> tuple[int, int]:
+        """Planes of K and of V in the anchor of one of `layers` layers."""
+        thin = self.thin_last_value and layer == layers - 1
+        return self.key_anchor_bits, max(self.value_anchor_bits - thin, 1)
 
 
 RAW = CacheCoding(Coding.RAW, parts=1)
@@ -55,10 +62,8 @@ def make_manifest(
     """Describe `layers`, whose elements are of `dtype`, in sending order."""
     tensors = []
     for index, (keys, values) in enumerate(layers):
-        for role, tensor, bits in (
-            (TensorRole.KEY, keys, how.key_anchor_bits),
-            (TensorRole.VALUE, values, how.value_anchor_bits),
-        ):
+        key_bits, value_bits = how.anchor_bits(index, len(layers))
+        for role, tensor, bits in ((TensorRole.KEY, keys, key_bits), (TensorRole.VALUE, values, value_bits)):
             heads, tokens, head_dim = tensor.shape
             spec = TensorSpec(
                 heads,

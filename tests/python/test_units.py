@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lynx.modes import MODES, coding_from_json, coding_to_json, parse_modes
+from lynx.transfer import CacheCoding
 from lynx.units import format_bandwidth, parse_bandwidth, parse_endpoint
 
 
@@ -60,6 +61,12 @@ def test_a_coding_survives_the_request_that_asks_for_it(name: str) -> None:
     assert coding_from_json(coding_to_json(coding)) == coding
 
 
+def test_the_last_layers_value_pays_for_the_sinks() -> None:
+    assert [CacheCoding().anchor_bits(layer, 3) for layer in range(3)] == [(5, 3), (5, 3), (5, 2)]
+    assert CacheCoding(thin_last_value=False).anchor_bits(2, 3) == (5, 3)
+    assert CacheCoding(value_anchor_bits=1).anchor_bits(2, 3) == (5, 1)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -69,6 +76,7 @@ def test_a_coding_survives_the_request_that_asks_for_it(name: str) -> None:
         {"key_anchor_bits": 9},
         {"value_anchor_bits": "4"},
         {"sink_tokens": 1025},
+        {"thin_last_value": 1},
     ],
 )
 def test_a_coding_from_a_stranger_is_checked(change: dict[str, object]) -> None:

@@ -60,7 +60,7 @@ struct ExactDecodeJob {
     const std::byte* scales = nullptr;
     std::size_t vectors = 0;
     std::uint32_t head_dim = 0;
-    std::ptrdiff_t ahead = 0;                 ///< as above, in `dst`
+    std::ptrdiff_t ahead = 0;  ///< as above, in `dst`
     const std::byte* planes_ahead = nullptr;
     std::size_t plane_step = 0;
     std::byte* dst = nullptr;

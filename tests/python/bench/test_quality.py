@@ -367,7 +367,7 @@ def test_the_command_prints_the_bounds_last_and_writes_json(
         "value_bits": 3,
         "sink_tokens": 4,
         "axes": "rotation",
-        "thin_layer": None,
+        "thin_layer": "last",
     }
     for row in result["rows"]:
         assert row["kl_nats_error"] >= 0 <= row["agreement_error"]
@@ -387,7 +387,8 @@ def test_json_on_standard_output_stands_there_alone(saved: Path, capsys: pytest.
     assert main(command(saved, "--texts", "1", "--json", "-")) == 0
     printed = capsys.readouterr()
     assert [row["kl_nats_error"] for row in json.loads(printed.out)["rows"]] == [None] * len(CANDIDATES)
-    assert "5 + 3, 4 sinks (default)" in printed.err
+    assert DEFAULT.name == "5 + 3, 4 sinks, V 2 in the last layer"
+    assert "V 2 in the last layer (default)" in " ".join(printed.err.split())
 
 
 def test_what_cannot_be_measured_is_told_in_a_line(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
