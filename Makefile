@@ -23,7 +23,7 @@ LINT_BASE ?=
 # Folders too, so that a removed file counts as a change.
 package_sources := CMakeLists.txt README.md LICENSE $(shell find cpp python cmake third_party \
   -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
-cpp_files = $(shell find cpp tests/cpp tests/fuzz bench examples \( -name '*.cpp' -o -name '*.hpp' \) -print 2>/dev/null)
+cpp_files = $(shell find cpp tests/cpp tests/fuzz bench examples \( -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print 2>/dev/null)
 
 # Packages missing and no way to install them: install.sh has said so in its one line. A failed recipe would
 # add make's own line and status 2; asked the question "is it up to date?" make is silent and answers 1.
