@@ -73,14 +73,14 @@ class Beside:
     """What stands beside the kernels, and what of it could not be measured."""
 
     baselines: list[Baseline] = field(default_factory=list)
-    exact_bits: float | None = None
+    exact_bits: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def _beside(results: Results, full: bool, on_progress: OnProgress) -> Beside:
     import torch
 
-    from . import baselines, cache
+    from . import baselines, cache, report
 
     torch.set_num_threads(1)
     codec = lynx.Codec.by_name(results.isas[0])
@@ -93,17 +93,28 @@ def _beside(results: Results, full: bool, on_progress: OnProgress) -> Beside:
     def by_blosc2() -> None:
         beside.baselines.append(baselines.split_by_blosc2(results.memory_bytes, repetitions))
 
-    def on_smollm2() -> None:
-        coding = cache.ExactCoding(codec, cache.smollm2())
-        beside.exact_bits = coding.bits_per_value()
-        beside.baselines += baselines.lossless_by_zipnn(coding, repetitions)
+    def on_cache(name: str) -> None:
+        coding = cache.ExactCoding(codec, cache.of_model(name))
+        beside.exact_bits[name] = bits = coding.bits_per_value()
+        for isa in results.isas[1:]:
+            other = cache.ExactCoding(lynx.Codec.by_name(isa), coding.tensors)
+            other.bits_per_value()
+            if not torch.equal(other.coded(), coding.coded()):
+                raise ValueError(f"{isa} codes the cache of {name} to other bytes than {results.isas[0]}")
+        isas = ", ".join(results.isas)
+        beside.notes.append(
+            f"exact tier on the cache of {name}, {cache.CONTEXT_TOKENS:,} tokens: {bits:.3f} bits a value in all; "
+            f"the same bytes by {isas}, and every bit came back"
+        )
+        if name == report.EXACT_BITS_MODEL:
+            beside.baselines += baselines.lossless_by_zipnn(coding, repetitions)
 
     steps: list[Callable[[], None]] = [
         functools.partial(by_torch, head_dim, compiled)
         for compiled in ((False, True) if full else (False,))
         for head_dim in (64, 128, 256)
     ]
-    steps += [by_blosc2, on_smollm2]
+    steps += [by_blosc2, *(functools.partial(on_cache, name) for name in report.MODELS)]
     for done, step in enumerate(steps):
         on_progress("what stands beside it", done, len(steps))
         try:

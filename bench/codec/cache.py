@@ -1,4 +1,4 @@
-"""A real cache, what SmolLM2 holds after a long text, and its lossless coding."""
+"""Real caches, what a model holds after a long text, and their lossless coding."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from lynx.transfer import CacheCoding
 CONTEXT_TOKENS = 2048
 
 
-def smollm2() -> list[Tensor]:
-    """K and V of every layer after a prefill, bfloat16 [kv_heads, 2048, 64], contiguous.
+def of_model(name: str) -> list[Tensor]:
+    """K and V of every layer after a prefill, bfloat16 [kv_heads, tokens, head_dim], contiguous.
 
-    Raises what `lynx.models.load` raises where the model is not there.
+    A layer that slides over its last tokens holds fewer than 2,048. Raises what `lynx.models.load` raises where the
+    model is not there.
     """
-    from lynx import models, prompts
-    from lynx.engines.transformers import TransformersEngine
+    from bench.quality.cached_model import CachedModel
+    from bench.quality.texts import windows
+    from lynx import models
 
-    loaded = models.load("smollm2")
-    [window] = prompts.texts(loaded.tokenizer, CONTEXT_TOKENS, 0, 1)
-    layers = TransformersEngine(loaded.model).prefill(window).layers
-    return [tensor.contiguous() for pair in layers for tensor in pair]
+    loaded = models.load(name)
+    [window] = windows(loaded.tokenizer, CONTEXT_TOKENS, 0, 1)
+    return [tensor for pair in CachedModel(loaded.model).prefill(window) for tensor in pair]
 
 
 def as_bytes(tensors: list[Tensor]) -> Tensor:
@@ -63,6 +64,10 @@ class ExactCoding:
         """What `encode` has coded, back to its bits."""
         for layout, coded, decoded in zip(self._layouts, self._coded, self._decoded, strict=True):
             self._codec.decode_exact(layout, coded, decoded)
+
+    def coded(self) -> Tensor:
+        """All that `encode` has written, in a row."""
+        return torch.cat(self._coded)
 
     def bits_per_value(self) -> float:
         """Of all that has to be sent. Codes and decodes once; raises `ValueError` if a bit comes back wrong."""

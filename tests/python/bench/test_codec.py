@@ -156,7 +156,7 @@ def test_a_program_that_was_not_built_is_an_error_that_says_how(tmp_path: Path) 
 def test_the_slower_head_dim_and_the_slowest_anchor_width_count() -> None:
     rows = [row("encode", "avx512", 64, 0.7), row("encode", "avx512", 128, 0.6)]
     rows += [row(f"decode{n}", "avx512", d, 1.0 + n / 10 + d / 1000) for n in (3, 4, 5) for d in (64, 128)]
-    found = report.checks(results_of(*rows), [], None)
+    found = report.checks(results_of(*rows), [], {})
     assert [(c.name, c.value, c.bound, c.op) for c in found] == [
         ("encode to 8 planes, avx512, fraction of memcpy", 0.6, 0.5, ">="),
         ("decode of the anchor, avx512, fraction of memcpy", pytest.approx(1.364), 0.9, ">="),
@@ -166,13 +166,13 @@ def test_the_slower_head_dim_and_the_slowest_anchor_width_count() -> None:
 def test_only_tensors_beyond_the_caches_count_and_head_dims_64_and_128() -> None:
     rows = [row("encode", "avx512", 64, 0.7), row("encode", "avx512", 128, 0.1, source_bytes=1 << 20)]
     rows += [row("encode", "avx512", 256, 0.2), row("encode", "avx512", 64, 0.3, dtype="fp16")]
-    [check] = report.checks(results_of(*rows), [], None)
+    [check] = report.checks(results_of(*rows), [], {})
     assert check.value == 0.7
 
 
 def test_avx2_has_four_tenths_of_each_bound() -> None:
     rows = [row(kernel, isa, 64, 0.4) for kernel in ("encode", "decode8") for isa in ("avx512", "avx2", "scalar")]
-    found = report.checks(results_of(*rows), [], None)
+    found = report.checks(results_of(*rows), [], {})
     assert [(c.name.split(", ")[1], c.bound, c.ok) for c in found] == [
         ("avx512", 0.5, False),
         ("avx512", 0.8, False),
@@ -185,7 +185,7 @@ def test_torch_refining_and_the_exact_tier_have_their_bounds() -> None:
     torch_rows = [Baseline("torch, encode", d, MEMORY, 1.0, 0.1, lynx_is_faster=d / 4) for d in (64, 128, 256)]
     torch_rows.append(Baseline("torch.compile, encode", 64, MEMORY, 1.0, 0.1, lynx_is_faster=1.0))
     refined = [row("refine", "avx512", d, 1.0, slowdown=s) for d, s in ((64, 1.01), (128, 1.1), (256, 2.0))]
-    found = report.checks(results_of(*refined), torch_rows, 12.0)
+    found = report.checks(results_of(*refined), torch_rows, {"smollm2": 12.0})
     assert [(c.value, c.bound, c.op, c.ok) for c in found] == [
         (16.0, 20.0, ">=", False),
         (1.1, 1.05, "<=", False),
@@ -195,8 +195,8 @@ def test_torch_refining_and_the_exact_tier_have_their_bounds() -> None:
 
 def test_the_json_holds_the_checks_that_are_printed() -> None:
     measured = results_of(row("encode", "avx512", 64, 0.7))
-    written = report.to_json(measured, [], 12.0)
-    assert written["checks"] == bench_checks.to_json(report.checks(measured, [], 12.0))
+    written = report.to_json(measured, [], {"smollm2": 12.0})
+    assert written["checks"] == bench_checks.to_json(report.checks(measured, [], {"smollm2": 12.0}))
     assert [c["ok"] for c in written["checks"]] == [True, True]
     assert written["kernels"][0]["bytes_per_second"] == pytest.approx(0.7 * MEMORY)
 
