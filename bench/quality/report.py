@@ -10,6 +10,9 @@ from typing import Any
 
 from rich.table import Table
 
+from bench import checks as bench_checks
+from bench.checks import Check
+
 from .choices import DEFAULT, RAW, Axes, Choice
 from .measure import Mean, Outcome
 from .store import Setting
@@ -20,25 +23,6 @@ MAX_BITS = 4.5
 
 COLUMNS = ("planes of K + V", "bits a value", "agreement", "KL", "KL - default's")
 CAPTION = "against the bf16 cache; KL in nats; mean ± standard error over the texts"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A measured value against its bound; `op` is ">=" or "<="."""
-
-    name: str
-    value: float
-    bound: float
-    op: str
-
-    @property
-    def ok(self) -> bool:
-        """Whether the bound is kept."""
-        return self.value >= self.bound if self.op == ">=" else self.value <= self.bound
-
-    def line(self) -> str:
-        """Name, measured, bound, met or short."""
-        return f"{self.name}: {self.value:.4f}, bound {self.op} {self.bound:g}: {'met' if self.ok else 'short'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +89,7 @@ def to_json(result: Result) -> dict[str, Any]:
         **asdict(result.setting),
         "python": platform.python_version(),
         "rows": [_row(outcome, result.default) for outcome in result.outcomes],
-        "checks": [{**asdict(check), "ok": check.ok} for check in checks(result)],
+        "checks": bench_checks.to_json(checks(result)),
     }
 
 
@@ -113,7 +97,7 @@ def grid_to_json(results: Sequence[Result]) -> dict[str, Any]:
     """The settings' objects, and the bounds of all of them."""
     return {
         "settings": [to_json(result) for result in results],
-        "checks": [{**asdict(check), "ok": check.ok} for check in grid_checks(results)],
+        "checks": bench_checks.to_json(grid_checks(results)),
     }
 
 
