@@ -24,7 +24,8 @@ inline constexpr std::uint16_t kMaxSinkTokens = 1024;
 
 // The anchor to use where nothing else is known, 4.5 bits a value. An error of K moves every attention weight and
 // costs more than ten times what the same error of V does; and the first tokens draw attention from everywhere
-// (attention sinks), so that their error does not average out. docs/quality.md has the figures.
+// (attention sinks), so that their error does not average out. Python's CacheCoding gives the last layer's V one plane
+// less, which pays for the sinks of all layers. docs/quality.md has the figures.
 inline constexpr std::uint8_t kDefaultKeyAnchorBits = 5;
 inline constexpr std::uint8_t kDefaultValueAnchorBits = 3;
 inline constexpr std::uint16_t kDefaultSinkTokens = 4;
