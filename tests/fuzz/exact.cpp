@@ -89,7 +89,6 @@ void damage(Input& in, const PlaneLayout& layout, ByteSpan coded, std::size_t us
 /// Tasks on the caller's thread, the last one first.
 class Backwards final : public Executor {
    public:
-    [[nodiscard]] unsigned concurrency() const noexcept override { return 2; }
     void run(std::size_t tasks, Task task) override {
         while (tasks > 0) task(--tasks);
     }

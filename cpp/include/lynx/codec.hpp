@@ -54,7 +54,8 @@ class LYNX_API Codec {
 
     /// Writes the exact tier behind the planes that encode() has written of the same `src` into the same `coded`, and
     /// allocates nothing. Returns how many bytes of layout.exact_payload() it takes. Throws InvalidArgument as encode
-    /// does, and if the layout has no exact tier or its dtype is not src's. With an executor, as encode.
+    /// does, and if the layout has no exact tier or its dtype is not src's. With an executor, as encode; what lies in
+    /// the payload behind those bytes may then be overwritten, and means nothing in any case.
     std::size_t encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded,
                              Executor* executor = nullptr) const;
 

@@ -27,15 +27,12 @@ class Task {
     void (*call_)(const void*, std::size_t) noexcept;
 };
 
-/// Threads that somebody owns. An embedder implements it over the pool that he has; ThreadPool is one ready made.
-/// Whoever is given an Executor only borrows it for the call.
+/// Threads that somebody owns, with stacks of 256 KiB or more: the codec's kernels take up to 110 KiB. An embedder
+/// implements it over the pool that he has; ThreadPool is one ready made. Whoever is given an Executor only borrows it
+/// for the call.
 class LYNX_API Executor {
    public:
     virtual ~Executor();
-
-    /// How many tasks can run at the same time, the caller's thread included; at least 1. May be called from
-    /// any thread.
-    [[nodiscard]] virtual unsigned concurrency() const noexcept = 0;
 
     /// Calls task(0) ... task(tasks - 1), each once, in any order, on any threads, and returns when all of them have
     /// ended and what they wrote can be read. The tasks are independent: one by one on the caller's thread is right
@@ -61,7 +58,8 @@ class LYNX_API ThreadPool final : public Executor {
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
-    [[nodiscard]] unsigned concurrency() const noexcept override;
+    /// How many threads work on a run, the caller's included.
+    [[nodiscard]] unsigned concurrency() const noexcept;
 
     /// Allocates nothing and throws nothing. The caller's thread works too. Runs that are called at once share the
     /// pool: its threads help the one that came first, each caller works on its own, so none waits for another's

@@ -53,9 +53,11 @@ LYNX_INLINE void quantizer_of(const Span* s, std::byte* scales, std::byte* zeros
     const __m256 low = _mm256_mul_ps(reduce(s[0].low, s[1].low, s[2].low, s[3].low, Least{}), factor);
     const __m256 high = _mm256_mul_ps(reduce(s[0].high, s[1].high, s[2].high, s[3].high, Most{}), factor);
     const __m256 poison = reduce(s[0].poison, s[1].poison, s[2].poison, s[3].poison, Sum{});
+    // Minimum and maximum of an infinity and a NaN drop both, so that poison has to be finite, not only no NaN.
+    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), poison);
     const __m256 easy = _mm256_and_ps(_mm256_and_ps(_mm256_cmp_ps(low, _mm256_set1_ps(-65504.0f), _CMP_GE_OQ),
                                                     _mm256_cmp_ps(high, _mm256_set1_ps(65504.0f), _CMP_LE_OQ)),
-                                      _mm256_cmp_ps(poison, poison, _CMP_ORD_Q));
+                                      _mm256_cmp_ps(magnitude, _mm256_set1_ps(__builtin_inff()), _CMP_LT_OQ));
     q.hard = static_cast<unsigned>(_mm256_movemask_ps(easy)) ^ 0xffu;
     const __m256 range = _mm256_sub_ps(high, low);
     const __m128i scale = _mm256_cvtps_ph(_mm256_div_ps(range, _mm256_set1_ps(255.0f)), _MM_FROUND_TO_NEAREST_INT);

@@ -17,15 +17,14 @@ LYNX_INLINE unsigned log2_of_block(std::uint32_t head_dim) noexcept {
     return static_cast<unsigned>(__builtin_ctz(head_dim));
 }
 
-/// The scalar kernels, without std::array's operator[], for the same reason.
 template <DType kType>
 LYNX_INLINE EncodeFn scalar_encode() noexcept {
-    return reinterpret_cast<const EncodeFn*>(&kScalarKernels.encode)[static_cast<std::size_t>(kType)];
+    return kScalarKernels.encode[static_cast<std::size_t>(kType)];
 }
 
 template <DType kType>
 LYNX_INLINE DecodeFn scalar_decode() noexcept {
-    return reinterpret_cast<const DecodeFn*>(&kScalarKernels.decode)[static_cast<std::size_t>(kType)];
+    return kScalarKernels.decode[static_cast<std::size_t>(kType)];
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class WordReader {
         const std::size_t at = at_ + ahead;
         std::uint64_t word;
         std::memcpy(&word, from_ + at / 8, sizeof word);
-        const auto next = std::to_integer<std::uint64_t>(from_[at / 8 + 8]);
+        const auto next = static_cast<std::uint64_t>(from_[at / 8 + 8]);
         return word >> (at % 8) | next << 1 << (~(at % 8) % 64);
     }
     [[gnu::always_inline]] void skip(std::size_t bits) noexcept { at_ += bits; }

@@ -67,7 +67,6 @@ void check_exact(const char* call, const PlaneLayout& layout) {
 
 const char* words_of(codec::ExactFault fault) noexcept {
     switch (fault) {
-        case codec::ExactFault::kBeginsTooLate: return "begins behind all that can lie before it";
         case codec::ExactFault::kEndsTooEarly: return "ends before it begins";
         case codec::ExactFault::kTooLong: return "is longer than its values";
         case codec::ExactFault::kBadBits: return "holds bits that no encoder writes";

@@ -48,15 +48,16 @@ static_assert(std::endian::native == std::endian::little, "the wire format is li
 }
 
 // Constant expressions they are never; constexpr is what lets device code call them.
+// Always inlined, as they are used in files that are compiled for an instruction set.
 template <class T>
-[[nodiscard]] constexpr T load(const std::byte* from) noexcept {
+[[nodiscard, gnu::always_inline]] constexpr T load(const std::byte* from) noexcept {
     T value{};
     std::memcpy(&value, from, sizeof value);
     return value;
 }
 
 template <class T>
-constexpr void store(std::byte* to, T value) noexcept {
+[[gnu::always_inline]] constexpr void store(std::byte* to, T value) noexcept {
     std::memcpy(to, &value, sizeof value);
 }
 

@@ -121,8 +121,9 @@ std::optional<ExactFault> decode_group(const Kernels& kernels, const PlaneLayout
     const Group group = group_at(layout, index);
     const std::size_t begin = index == 0 ? 0 : end_of(layout, coded, index - 1);
     const std::size_t end = end_of(layout, coded, index);
-    // No group takes more than its values, so that none begins behind what those before it can take.
-    if (begin > group.first * spec.head_dim * 2) return ExactFault::kBeginsTooLate;
+    // No group takes more than its values, so that none begins behind what those before it can take. Where this one
+    // does, one before it is at fault, and is found by whoever decodes that.
+    if (begin > group.first * spec.head_dim * 2) return ExactFault::kTooLong;
     if (end < begin) return ExactFault::kEndsTooEarly;
     const std::size_t bytes = end - begin;
     if (bytes > group.raw_bytes) return ExactFault::kTooLong;

@@ -19,8 +19,8 @@ std::size_t encode_exact(const Kernels& kernels, const TensorView& src, const Pl
                          Executor* executor);
 
 /// What can be wrong with a group that an encoder has not written.
-enum class ExactFault : std::uint8_t { kBeginsTooLate, kEndsTooEarly, kTooLong, kBadBits };
-inline constexpr std::size_t kExactFaults = 4;
+enum class ExactFault : std::uint8_t { kEndsTooEarly, kTooLong, kBadBits };
+inline constexpr std::size_t kExactFaults = 3;
 
 struct FaultyGroup {
     std::size_t index;

@@ -62,9 +62,9 @@ inline constexpr Float16Format kFloat16Format =
 /// What a vector's scale, an fp16 number that is not negative, adds to each of its parameters; all of them are
 /// 0 for a scale of 0, where this is small enough.
 template <DType kType>
-[[nodiscard]] constexpr int scale_term(float scale) noexcept {
+[[nodiscard, gnu::always_inline]] constexpr int scale_term(float scale) noexcept {
     constexpr Float16Format kFormat = kFloat16Format<kType>;
-    const auto exponent = static_cast<int>(std::bit_cast<std::uint32_t>(scale) >> 23);
+    const auto exponent = static_cast<int>(__builtin_bit_cast(std::uint32_t, scale) >> 23);
     return exponent == 0 ? -1024 : exponent - 127 + kFormat.exponent_bias + kFormat.mantissa_bits - 1;
 }
 

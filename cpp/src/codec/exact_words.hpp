@@ -3,9 +3,6 @@
 // planes of values and values of planes. Always inlined: see cpp/CMakeLists.txt. docs/tuning.md says what bounds it.
 #pragma once
 
-#include <algorithm>
-#include <iterator>
-
 #include "codec/bit_stream.hpp"
 #include "codec/convert.hpp"
 #include "codec/kernels.hpp"
@@ -39,6 +36,10 @@ constexpr std::size_t kBatch = 8;
 /// are any, since a branch on that would be mispredicted time and again.
 constexpr unsigned kEscapesAtOnce = 4;
 
+[[gnu::always_inline]] inline unsigned at_most(unsigned value, unsigned most) noexcept {
+    return value < most ? value : most;
+}
+
 /// Appends the word.
 template <DType kType>
 [[gnu::always_inline]] inline void put(const WordPlanes& planes, WordWriter& out) noexcept {
@@ -51,7 +52,7 @@ template <DType kType>
     for (unsigned i = 0; i == 0 || i < count; i += kEscapesAtOnce) {
         std::uint64_t bits;
         std::memcpy(&bits, planes.escapes + i, sizeof bits);
-        out.put(bits, kEscapeBits * std::min(count - i, kEscapesAtOnce));
+        out.put(bits, kEscapeBits * at_most(count - i, kEscapesAtOnce));
     }
 }
 
@@ -97,7 +98,7 @@ template <DType kType>
     for (unsigned i = 0; i == 0 || i < count; i += kEscapesAtOnce) {
         const std::uint64_t bits = in.peek();
         std::memcpy(planes.escapes + i, &bits, sizeof bits);
-        in.skip(kEscapeBits * std::min(count - i, kEscapesAtOnce));
+        in.skip(kEscapeBits * at_most(count - i, kEscapesAtOnce));
     }
 }
 
@@ -110,10 +111,12 @@ template <DType kType>
     _mm_prefetch(planes + word % kPlaneCount * plane_step + word / kPlaneCount * kCacheLine, _MM_HINT_T0);
 }
 
-/// The same of a row of the source.
-[[gnu::always_inline]] inline void prefetch_values(const std::byte* src) noexcept {
-    _mm_prefetch(src, _MM_HINT_T0);
-    _mm_prefetch(src + kWordValues, _MM_HINT_T0);
+/// The same of a row of the source or the destination, `ahead` bytes from this word's. (As an integer: the last group's
+/// is behind the end.)
+[[gnu::always_inline]] inline void prefetch_values(const std::byte* row, std::ptrdiff_t ahead) noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(row) + static_cast<std::uintptr_t>(ahead);
+    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(at + kWordValues), _MM_HINT_T0);
 }
 
 /// Calls use(places, count) for all words of a group, up to kBatch at a time, until it returns false.
@@ -146,7 +149,7 @@ template <DType kType, class Isa>
     WordPlanes planes[kBatch];
     const auto encode = [&](const Place* places, std::size_t count) {
         for (std::size_t w = 0; w < count; ++w) {
-            prefetch_values(job.src + places[w].offset + job.ahead);
+            prefetch_values(job.src + places[w].offset, job.ahead);
             Isa::template to_planes<kType>(job.src, places[w], planes[w]);
         }
         for (std::size_t w = 0; w < count; ++w) {
@@ -155,7 +158,9 @@ template <DType kType, class Isa>
         }
         return true;
     };
-    return for_each_batch<kType>(job, job.src_step, encode) ? std::min(out.finish(), job.limit) : job.limit;
+    if (!for_each_batch<kType>(job, job.src_step, encode)) return job.limit;
+    const std::size_t bytes = out.finish();
+    return bytes < job.limit ? bytes : job.limit;
 }
 
 /// Isa::masks(place, planes) makes a word's masks, Isa::from_planes(planes, place, dst) its values.
@@ -164,8 +169,8 @@ template <DType kType, class Isa>
     WordReader in(job.src);
     WordPlanes planes[kBatch];
     for (WordPlanes& p : planes) {  // planes that are transposed with the others and hold nothing
-        std::fill(p.more + kUnaryPlanes, std::end(p.more), std::uint64_t{0});
-        std::fill(p.bits + 8, std::end(p.bits), std::uint64_t{0});
+        for (std::size_t j = kUnaryPlanes; j < 8; ++j) p.more[j] = 0;
+        for (std::size_t j = 8; j < 16; ++j) p.bits[j] = 0;
     }
     const auto decode = [&](const Place* places, std::size_t count) {
         for (std::size_t w = 0; w < count; ++w) Isa::template masks<kType>(places[w], planes[w]);
@@ -174,9 +179,7 @@ template <DType kType, class Isa>
             if (in.bits() > 8 * job.src_bytes) return false;
         }
         for (std::size_t w = 0; w < count; ++w) {
-            const std::byte* ahead = job.dst + places[w].offset + job.ahead;
-            __builtin_prefetch(ahead, 1);
-            __builtin_prefetch(ahead + kWordValues, 1);
+            prefetch_values(job.dst + places[w].offset, job.ahead);
             Isa::template from_planes<kType>(planes[w], places[w], job.dst);
         }
         return true;

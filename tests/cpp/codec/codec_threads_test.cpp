@@ -23,7 +23,6 @@ using testing::Tensor;
 /// One by one on the caller's thread, the last first.
 class Backwards : public Executor {
    public:
-    [[nodiscard]] unsigned concurrency() const noexcept override { return 1; }
     void run(std::size_t tasks, Task task) override {
         for (std::size_t i = tasks; i-- > 0;) task(i);
         counts.push_back(tasks);
@@ -34,7 +33,6 @@ class Backwards : public Executor {
 /// A thread for each task, none of which rounds or treats subnormals as the codec wants them.
 class OddThreads : public Executor {
    public:
-    [[nodiscard]] unsigned concurrency() const noexcept override { return 100; }
     void run(std::size_t tasks, Task task) override {
         std::vector<std::jthread> threads;
         threads.reserve(tasks);
@@ -53,7 +51,6 @@ class OddThreads : public Executor {
 
 class Refusing : public Executor {
    public:
-    [[nodiscard]] unsigned concurrency() const noexcept override { return 1; }
     void run(std::size_t, Task) override { throw std::runtime_error("the pool is closed"); }
 };
 
