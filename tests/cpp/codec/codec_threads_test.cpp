@@ -11,6 +11,7 @@
 #include "codec/pieces.hpp"
 #include "codec/tensors.hpp"
 #include "lynx/codec.hpp"
+#include "lynx/error.hpp"
 
 namespace lynx {
 namespace {
@@ -196,6 +197,14 @@ TEST(CodecThreads, WhatAnExecutorThrowsReachesTheCaller) {
     Refusing refusing;
     EXPECT_THROW(Codec::best().encode(src.view(), layout, coded, &refusing), std::runtime_error);
     EXPECT_THROW(Codec::best().decode(layout, coded, 8, dst.mutable_view(), &refusing), std::runtime_error);
+
+    const Tensor half = filled(DType::kF16, 3, 1021, 128);
+    const PlaneLayout exact({.dtype = DType::kF16, .heads = 3, .tokens = 1021, .head_dim = 128, .exact = true});
+    coded.resize(exact.bytes());
+    EXPECT_THROW(Codec::best().encode_exact(half.view(), exact, coded, &refusing), std::runtime_error);
+    EXPECT_THROW(Codec::best().decode_exact(exact, coded, dst.mutable_view(), &refusing), InvalidArgument);
+    Tensor restored(DType::kF16, 3, 1021, 128);
+    EXPECT_THROW(Codec::best().decode_exact(exact, coded, restored.mutable_view(), &refusing), std::runtime_error);
 }
 
 /// The coded tensor up to where the exact tier ends.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 
+#include "codec/exact_oracle.hpp"
 #include "codec/tensors.hpp"
 #include "lynx/codec.hpp"
 #include "lynx/error.hpp"
@@ -89,43 +90,6 @@ Tensor normal(DType type, std::int64_t heads, std::int64_t tokens, std::int64_t 
     return t;
 }
 
-// ---- The format, naively -----------------------------------------------------------------------------------
-
-std::int64_t ordinal(std::uint32_t bits) {
-    return bits < 0x8000 ? std::int64_t{bits} : 0x7fff - std::int64_t{bits};  // negative: -1 for -0
-}
-
-struct Value {
-    std::uint32_t folded;
-    int k;  // -1: always escaped
-};
-
-Value value_of(DType type, std::uint32_t x, std::uint32_t reference, double scale) {
-    std::int64_t difference = ordinal(x) - ordinal(reference);
-    difference = static_cast<std::int16_t>(difference);  // wraps
-    const auto folded = static_cast<std::uint32_t>(difference >= 0 ? 2 * difference : -2 * difference - 1);
-    const int mantissa = type == DType::kBF16 ? 7 : 10;
-    const int bias = type == DType::kBF16 ? 127 : 15;
-    const int exponent = std::max(static_cast<int>(reference >> mantissa & (type == DType::kBF16 ? 255u : 31u)), 1);
-    if (scale == 0) return {folded, 0};
-    const int k = std::max(std::ilogb(scale) + bias + mantissa - 1 - exponent, 0);
-    return {folded, k > mantissa + 1 ? -1 : k};
-}
-
-std::vector<bool> bits_of_word(const std::vector<Value>& values) {
-    std::vector<bool> bits;
-    for (int j = 0; j < 11; ++j)
-        for (const Value& v : values)
-            if (v.k > j) bits.push_back(v.folded >> j & 1);
-    for (std::uint32_t j = 0; j < 6; ++j)
-        for (const Value& v : values)
-            if (v.k >= 0 && v.folded >> v.k >= j) bits.push_back(v.folded >> v.k > j);
-    for (const Value& v : values)
-        if (v.k < 0 || v.folded >> v.k >= 6)
-            for (int j = 0; j < 16; ++j) bits.push_back(v.folded >> j & 1);
-    return bits;
-}
-
 std::vector<std::byte> group_of_oracle(const Coded& coded, const Tensor& src, const Tensor& reference,
                                        std::size_t first, std::size_t vectors) {
     const TensorSpec& spec = coded.layout.spec();
@@ -136,11 +100,11 @@ std::vector<std::byte> group_of_oracle(const Coded& coded, const Tensor& src, co
         const auto h = static_cast<std::int64_t>(v / spec.tokens);
         const auto t = static_cast<std::int64_t>(v % spec.tokens);
         for (std::int64_t start = 0; start < spec.head_dim; start += 64) {
-            std::vector<Value> word;
+            std::vector<oracle::Value> word;
             for (std::int64_t d = start; d < std::min<std::int64_t>(start + 64, spec.head_dim); ++d)
-                word.push_back(value_of(spec.dtype, src.bits(h, t, d), reference.bits(h, t, d),
-                                        oracle::value_of(DType::kF16, scale)));
-            const std::vector<bool> more = bits_of_word(word);
+                word.push_back(oracle::exact_value(spec.dtype, src.bits(h, t, d), reference.bits(h, t, d),
+                                                   oracle::value_of(DType::kF16, scale)));
+            const std::vector<bool> more = oracle::bits_of_word(word);
             bits.insert(bits.end(), more.begin(), more.end());
         }
     }
@@ -235,30 +199,6 @@ TEST(ExactTier, ReadsAndWritesAnyStrides) {
                 expect_same_bits(out, src);
                 EXPECT_EQ(out.stray_bytes(), 0u);
             }
-    });
-}
-
-TEST(ExactTier, IsTheSameOnAnyNumberOfThreads) {
-    for_each_codec([](const Codec& codec) {
-        for (const int head_dim : {64, 576}) {
-            Tensor src = normal(DType::kBF16, 2, 4000, head_dim);
-            for (int t = 100; t < 164; ++t)  // a group that is stored as it is
-                for (int d = 0; d < head_dim; ++d)
-                    src.set_bits(1, t, d, static_cast<std::uint32_t>(t * 577 + d * 7919) & 0xffff);
-            const Coded expected(codec, src);
-            for (const unsigned threads : {1u, 2u, 3u, 8u}) {
-                ThreadPool pool(threads);
-                std::vector<std::byte> bytes(expected.bytes.size(), std::byte{0xa5});
-                codec.encode(src.view(), expected.layout, bytes, &pool);
-                ASSERT_EQ(codec.encode_exact(src.view(), expected.layout, bytes, &pool), expected.payload);
-                const auto used =
-                    static_cast<std::ptrdiff_t>(expected.layout.exact_payload().offset + expected.payload);
-                EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + used, expected.bytes.begin()));
-                Tensor out(DType::kBF16, 2, 4000, head_dim);
-                codec.decode_exact(expected.layout, bytes, out.mutable_view(), &pool);
-                EXPECT_EQ(out.bytes(), src.bytes());
-            }
-        }
     });
 }
 
