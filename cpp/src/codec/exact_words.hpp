@@ -30,8 +30,12 @@ struct Place {
     std::uint64_t valid;  ///< which of its values there are
 };
 
-/// Words are worked on this many at a time, so that none has to wait for what it has just stored.
-constexpr std::size_t kBatch = 8;
+/// Words that are worked on at a time. The encoder makes planes of so many before it puts them, the decoder's steps are
+/// kLag words apart: none waits for what it has just stored, and one word's chain of unary planes runs beside other
+/// words' vector operations. (The encoder has no such chain, and gains nothing by it.)
+constexpr std::size_t kInWork = 8;
+constexpr std::size_t kLag = 3;
+static_assert(2 * kLag < kInWork);
 /// Most words have no escaped value or a few. Up to this many are read or written without asking whether there
 /// are any, since a branch on that would be mispredicted time and again.
 constexpr unsigned kEscapesAtOnce = 4;
@@ -119,46 +123,44 @@ template <DType kType>
     _mm_prefetch(reinterpret_cast<const char*>(at + kWordValues), _MM_HINT_T0);
 }
 
-/// Calls use(places, count) for all words of a group, up to kBatch at a time, until it returns false.
+/// Calls use(place) for all words of a group, until it returns false.
 template <DType kType, class Job, class Use>
-[[gnu::always_inline]] inline bool for_each_batch(const Job& job, std::ptrdiff_t step, Use&& use) noexcept {
-    Place places[kBatch];
-    std::size_t count = 0;
+[[gnu::always_inline]] inline bool for_each_word(const Job& job, std::ptrdiff_t step, Use&& use) noexcept {
     std::size_t word = 0;
     for (std::size_t v = 0; v < job.vectors; ++v) {
         const int term = scale_term<kType>(_cvtsh_ss(load<std::uint16_t>(job.scales + 2 * v)));
         for (std::size_t i = 0; i < job.head_dim; i += kWordValues) {
             prefetch_planes(job.planes_ahead, job.plane_step, word++);
             const std::size_t left = job.head_dim - i;
-            places[count++] = {static_cast<std::ptrdiff_t>(v) * step + static_cast<std::ptrdiff_t>(2 * i),
-                               job.reference + (v * job.head_dim + i) * 2, term,
-                               left >= kWordValues ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1};
-            if (count == kBatch) {
-                if (!use(places, count)) return false;
-                count = 0;
-            }
+            const Place place{static_cast<std::ptrdiff_t>(v) * step + static_cast<std::ptrdiff_t>(2 * i),
+                              job.reference + (v * job.head_dim + i) * 2, term,
+                              left >= kWordValues ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1};
+            if (!use(place)) return false;
         }
     }
-    return count == 0 || use(places, count);
+    return true;
 }
 
 /// Isa::to_planes(src, place, planes) makes a word's planes and masks.
 template <DType kType, class Isa>
 [[gnu::always_inline]] inline std::size_t encode_words(const ExactEncodeJob& job) noexcept {
     WordWriter out(job.dst);
-    WordPlanes planes[kBatch];
-    const auto encode = [&](const Place* places, std::size_t count) {
-        for (std::size_t w = 0; w < count; ++w) {
-            prefetch_values(job.src + places[w].offset, job.ahead);
-            Isa::template to_planes<kType>(job.src, places[w], planes[w]);
-        }
+    WordPlanes planes[kInWork];
+    std::size_t count = 0;
+    const auto put_all = [&]() __attribute__((always_inline)) {
         for (std::size_t w = 0; w < count; ++w) {
             put<kType>(planes[w], out);
             if (out.bytes() >= job.limit) return false;
         }
+        count = 0;
         return true;
     };
-    if (!for_each_batch<kType>(job, job.src_step, encode)) return job.limit;
+    const auto encode = [&](const Place& place) __attribute__((always_inline)) {
+        prefetch_values(job.src + place.offset, job.ahead);
+        Isa::template to_planes<kType>(job.src, place, planes[count]);
+        return ++count < kInWork || put_all();
+    };
+    if (!for_each_word<kType>(job, job.src_step, encode) || !put_all()) return job.limit;
     const std::size_t bytes = out.finish();
     return bytes < job.limit ? bytes : job.limit;
 }
@@ -167,24 +169,38 @@ template <DType kType, class Isa>
 template <DType kType, class Isa>
 [[gnu::always_inline]] inline bool decode_words(const ExactDecodeJob& job) noexcept {
     WordReader in(job.src);
-    WordPlanes planes[kBatch];
+    WordPlanes planes[kInWork];
+    Place places[kInWork];
     for (WordPlanes& p : planes) {  // planes that are transposed with the others and hold nothing
         for (std::size_t j = kUnaryPlanes; j < 8; ++j) p.more[j] = 0;
         for (std::size_t j = 8; j < 16; ++j) p.bits[j] = 0;
     }
-    const auto decode = [&](const Place* places, std::size_t count) {
-        for (std::size_t w = 0; w < count; ++w) Isa::template masks<kType>(places[w], planes[w]);
-        for (std::size_t w = 0; w < count; ++w) {
-            get<kType>(in, places[w].valid, planes[w]);
-            if (in.bits() > 8 * job.src_bytes) return false;
-        }
-        for (std::size_t w = 0; w < count; ++w) {
-            prefetch_values(job.dst + places[w].offset, job.ahead);
-            Isa::template from_planes<kType>(planes[w], places[w], job.dst);
-        }
+    std::size_t begun = 0;
+    std::size_t got = 0;
+    std::size_t written = 0;
+    const auto get_next = [&]() __attribute__((always_inline)) {
+        const std::size_t at = got++ % kInWork;
+        get<kType>(in, places[at].valid, planes[at]);
+        return in.bits() <= 8 * job.src_bytes;
+    };
+    const auto write_next = [&]() __attribute__((always_inline)) {
+        const std::size_t at = written++ % kInWork;
+        prefetch_values(job.dst + places[at].offset, job.ahead);
+        Isa::template from_planes<kType>(planes[at], places[at], job.dst);
+    };
+    const auto decode = [&](const Place& place) __attribute__((always_inline)) {
+        const std::size_t at = begun++ % kInWork;
+        places[at] = place;
+        Isa::template masks<kType>(place, planes[at]);
+        if (begun > kLag && !get_next()) return false;
+        if (begun > 2 * kLag) write_next();
         return true;
     };
-    return for_each_batch<kType>(job, job.dst_step, decode) && in.ends_in(job.src_bytes);
+    if (!for_each_word<kType>(job, job.dst_step, decode)) return false;
+    while (got < begun)
+        if (!get_next()) return false;
+    while (written < begun) write_next();
+    return in.ends_in(job.src_bytes);
 }
 
 }  // namespace lynx::codec
