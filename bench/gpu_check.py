@@ -2,8 +2,9 @@
 
 Builds the check program of `bench/gpu` for the device that is there (nvcc, CMake and a C++ compiler are all it takes),
 runs it, prints a table and writes `build/bench/gpu_check.json`. It compares every kernel with the CPU bit for bit and
-times it against a device copy of as many bytes as its source has. It takes less than four minutes. Without a device it
-says so and ends with exit code 0. It needs nothing but Python's standard library.
+times it against a device copy of as many bytes as its source has. Build and run together end within four minutes: what
+has not finished by then is stopped, and the exit code is 1. Without a device it says so and ends with exit code 0. It
+needs nothing but Python's standard library.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_DEVICE = 77  # of bench/gpu/main.cu
-TIME_LIMIT_S = 240
+TIME_LIMIT_S = 240  # for all of it
+RUN_S = 60  # of that, what building leaves for the run
 
 
 def compute_capability() -> str | None:
@@ -43,8 +46,23 @@ def compute_capability() -> str | None:
     return f"{major.value}{minor.value}"
 
 
-def build(folder: Path, architectures: str) -> Path:
-    """The check program, built for these architectures ("90", or several as "80;90")."""
+def run(command: Sequence[str | Path], deadline: float, stdout: IO[str] | int) -> tuple[int, str]:
+    """The command's exit code and, if `stdout` is a pipe, its output.
+
+    At `deadline` (of time.monotonic) it is killed with all that it has started, for a build's compilers would go on
+    without it, and subprocess.TimeoutExpired is raised.
+    """
+    with subprocess.Popen(command, stdout=stdout, text=True, start_new_session=True) as process:
+        try:
+            output, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0))
+        except BaseException:  # An interrupt too: what runs in a session of its own does not hear of it.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output or ""
+
+
+def build(folder: Path, architectures: str, deadline: float) -> Path:
+    """The check program, built by `deadline` for these architectures ("90", or several as "80;90")."""
     configure: list[str | Path] = ["cmake", "-S", ROOT / "bench/gpu", "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
     configure += [f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"]
     if not shutil.which("nvcc") and "CUDACXX" not in os.environ and Path("/usr/local/cuda/bin/nvcc").is_file():
@@ -52,7 +70,9 @@ def build(folder: Path, architectures: str) -> Path:
     jobs = str(os.cpu_count() or 2)
     compiling: list[str | Path] = ["cmake", "--build", folder, "--parallel", jobs]
     for command in (configure, compiling):
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        code, _ = run(command, deadline, sys.stderr)
+        if code != 0:
+            raise subprocess.CalledProcessError(code, command)
     return folder / "lynx_gpu_check"
 
 
@@ -88,30 +108,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--source-bytes", type=int, default=1 << 30, help="of each tensor that is timed (1 GiB)")
     parser.add_argument("--json", type=Path, default=ROOT / "build/bench/gpu_check.json", help="where results go")
     arguments = parser.parse_args(argv)
-    started = time.monotonic()
+    deadline = time.monotonic() + TIME_LIMIT_S
     folder = ROOT / "build/gpu_check"
     try:
         if arguments.build_only:
-            print(build(folder, arguments.build_only))
+            print(build(folder, arguments.build_only, deadline))
             return 0
         architecture = compute_capability()
         if architecture is None:
             print("skipped: no CUDA device")
             return 0
-        program = arguments.program or build(folder, architecture)
-        left = max(TIME_LIMIT_S - (time.monotonic() - started), 10)
-        ran = subprocess.run(
-            [program, str(arguments.source_bytes)], stdout=subprocess.PIPE, text=True, timeout=left, check=False
-        )
+        program = arguments.program or build(folder, architecture, deadline - RUN_S)
+        code, output = run([program, str(arguments.source_bytes)], deadline, subprocess.PIPE)
     except (OSError, subprocess.SubprocessError) as e:
         print(f"gpu_check: {e}", file=sys.stderr)
         return 1
-    if ran.returncode == NO_DEVICE:
+    if code == NO_DEVICE:
         print("skipped: no CUDA device")
         return 0
-    if not ran.stdout:
+    if not output:
         return 1
-    results = json.loads(ran.stdout)
+    results = json.loads(output)
     results["checks"] = to_checks(results)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -44,7 +44,7 @@ void check(cudaError_t status, const char* call, const char* what) {
     throw CudaError(why);
 }
 
-DeviceOf::DeviceOf(const char* call, const char* which, const void* memory) : call_(call) {
+DeviceOf::DeviceOf(const char* call, const char* which, const void* memory) : call_(call), which_(which) {
     device_ = attributes_of(call, which, memory).device;
     check(cudaGetDevice(&before_), call, "cudaGetDevice");
     if (device_ != before_) check(cudaSetDevice(device_), call, "cudaSetDevice");
@@ -58,7 +58,7 @@ void DeviceOf::check_same(const char* which, const void* memory) const {
     const int device = attributes_of(call_, which, memory).device;
     if (device != device_)
         throw InvalidArgument(
-            text(call_, ": ", which, " lies on device ", device, " and the coded tensor on device ", device_));
+            text(call_, ": ", which, " lies on device ", device, " and ", which_, " on device ", device_));
 }
 
 bool available() {

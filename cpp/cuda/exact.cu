@@ -76,11 +76,14 @@ void decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableT
                   std::uint32_t* first_fault, Stream stream) {
     constexpr const char* kCall = "cuda::decode_exact";
     const ExactDecodeJob job = exact_decode_job(layout, coded, dst, first_fault);
+    const bool empty = layout.vectors() == 0;
     const DeviceOf device(kCall, "first_fault", first_fault);
+    if (!empty) {
+        device.check_same("coded", coded.data());
+        device.check_same("dst", dst.data);
+    }
     check(cudaMemsetAsync(first_fault, 0xff, sizeof *first_fault, stream), kCall, "cudaMemsetAsync");
-    if (layout.vectors() == 0) return;
-    device.check_same("coded", coded.data());
-    device.check_same("dst", dst.data);
+    if (empty) return;
     const DType from = layout.spec().dtype;
     const unsigned blocks = blocks_for(job.groups.count);
     with_exact_type(from, [&](auto source) {

@@ -26,11 +26,12 @@ class DeviceOf {
     DeviceOf(const DeviceOf&) = delete;
     DeviceOf& operator=(const DeviceOf&) = delete;
 
-    /// Throws InvalidArgument if `memory` lies elsewhere.
+    /// Throws InvalidArgument if `memory` lies on another device; it names both.
     void check_same(const char* which, const void* memory) const;
 
    private:
     const char* call_;
+    const char* which_;
     int device_ = 0;
     int before_ = 0;
 };

@@ -73,14 +73,17 @@ void encode(const TensorView& src, const PlaneLayout& layout, ByteSpan coded, St
     const bool raw = spec.coding == Coding::kRaw;
     const EncodeJob job = raw ? EncodeJob{} : encode_job(src, layout, coded, nonfinite_vectors);
     const RawJob raw_job = raw ? raw_encode_job(src, layout, coded) : RawJob{};
+    const bool empty = layout.vectors() == 0;
+    if (empty && nonfinite_vectors == nullptr) return;
+    // An empty tensor may have no memory, and its count is set all the same.
+    const DeviceOf device =
+        empty ? DeviceOf(kCall, "nonfinite_vectors", nonfinite_vectors) : DeviceOf(kCall, "coded", coded.data());
+    if (!empty) device.check_same("src", src.data);
     if (nonfinite_vectors != nullptr) {
-        const DeviceOf device(kCall, "nonfinite_vectors", nonfinite_vectors);
+        device.check_same("nonfinite_vectors", nonfinite_vectors);
         check(cudaMemsetAsync(nonfinite_vectors, 0, sizeof *nonfinite_vectors, stream), kCall, "cudaMemsetAsync");
     }
-    if (layout.vectors() == 0) return;
-    const DeviceOf device(kCall, "coded", coded.data());
-    device.check_same("src", src.data);
-    if (nonfinite_vectors != nullptr) device.check_same("nonfinite_vectors", nonfinite_vectors);
+    if (empty) return;
     if (raw) return launch_raw(kCall, raw_job, spec.head_dim, spec.dtype, spec.dtype, stream);
     with_shape(spec.head_dim, [&](auto shape) {
         with_type(src.dtype, [&](auto type) {

@@ -98,8 +98,7 @@ class HostCodec {
         AlignedBytes workspace(cuda::exact_workspace_bytes(layout));
         const cuda::ExactEncodeJob job = cuda::exact_encode_job(src, layout, coded, workspace.span());
         const std::uint32_t tiles = cuda::tiles_of(job.groups);
-        const auto scratch = std::make_unique<std::uint32_t[]>(cuda::kScratchWords);
-        cuda::HostWarp warp(scratch.get());
+        cuda::HostWarp warp;
         with_exact_type(src.dtype, [&](auto type) {
             with_shape(layout.spec().head_dim, choice_, [&](const auto& shape) {
                 for (std::uint32_t g = 0; g < job.groups.count; ++g)
@@ -108,7 +107,10 @@ class HostCodec {
                 cuda::scan_tiles(warp, job);
                 for (std::uint32_t tile = 0; tile < tiles; ++tile) cuda::scan_tile(warp, job, tile);
                 // On the device groups are written in no order.
-                for (std::uint32_t g = job.groups.count; g-- > 0;) cuda::write_group<type.value>(warp, shape, job, g);
+                for (std::uint32_t g = job.groups.count; g-- > 0;) {
+                    cuda::HostWarp writer(cuda::kScratchWords);
+                    cuda::write_group<type.value>(writer, shape, job, g);
+                }
             });
         });
     }
@@ -117,13 +119,13 @@ class HostCodec {
                                              const MutableTensorView& dst) const {
         std::uint32_t fault = cuda::kNoFault;
         const cuda::ExactDecodeJob job = cuda::exact_decode_job(layout, coded, dst, &fault);
-        const auto scratch = std::make_unique<std::uint32_t[]>(cuda::kRowCoordinates);
-        cuda::HostWarp warp(scratch.get());
         with_exact_type(layout.spec().dtype, [&](auto from) {
             with_type(dst.dtype, [&](auto to) {
                 with_shape(layout.spec().head_dim, choice_, [&](const auto& shape) {
-                    for (std::uint32_t g = job.groups.count; g-- > 0;)
+                    for (std::uint32_t g = job.groups.count; g-- > 0;) {
+                        cuda::HostWarp warp(cuda::kRowCoordinates);
                         cuda::decode_group<from.value, to.value>(warp, shape, job, g);
+                    }
                 });
             });
         });

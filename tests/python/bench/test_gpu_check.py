@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +50,30 @@ def test_a_difference_is_not_ok_and_neither_is_comparing_nothing() -> None:
 
 def test_the_table_has_speeds_and_fractions_of_a_copy() -> None:
     assert gpu_check.table(RESULTS).splitlines()[-1].split() == ["encode", "64", "1000", "0.50"]
+
+
+def test_at_the_deadline_a_command_ends_with_all_that_it_started() -> None:
+    read_end, write_end = os.pipe()
+    with pytest.raises(subprocess.TimeoutExpired):
+        gpu_check.run(["sh", "-c", "sleep 60 & wait"], time.monotonic() + 0.3, write_end)
+    os.close(write_end)
+    # The pipe ends once nobody holds it any more: neither the shell nor what it left in the background.
+    assert select.select([read_end], [], [], 10)[0] == [read_end]
+    assert os.read(read_end, 1) == b""
+    os.close(read_end)
+
+
+def test_a_command_in_time_gives_its_exit_code_and_output() -> None:
+    assert gpu_check.run(["sh", "-c", "echo out; exit 3"], time.monotonic() + 60, subprocess.PIPE) == (3, "out\n")
+
+
+def test_a_program_that_hangs_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = tmp_path / "hangs"
+    program.write_text("#!/bin/sh\nsleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(gpu_check, "compute_capability", lambda: "90")
+    monkeypatch.setattr(gpu_check, "TIME_LIMIT_S", 0.3)
+    assert gpu_check.main(["--program", str(program)]) == 1
+    assert "timed out" in capsys.readouterr().err
