@@ -6,7 +6,7 @@
 namespace lynx::codec {
 namespace {
 
-constexpr int kQuarter = 16;  // values in a register
+constexpr std::size_t kQuarter = 16;  // values in a register
 
 [[gnu::always_inline]] inline __m256i all(int value) noexcept {
     return _mm256_set1_epi16(static_cast<short>(value));
@@ -168,7 +168,7 @@ template <DType kType>
 [[gnu::always_inline]] inline void store_masks(const Place& at, __m256i (&k)[4], WordPlanes& planes) noexcept {
     __m256i coded[4];
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
+    for (std::size_t q = 0; q < 4; ++q) {
         const __m256i reference = load_values(at.reference + 32 * q, at.valid >> kQuarter * q);
         k[q] = parameters<kType>(at.term, reference);
         coded[q] = _mm256_cmpgt_epi16(all(kMaxParameter<kType> + 1), k[q]);
@@ -189,7 +189,7 @@ template <DType kType>
     __m256i high[4];
     __m256i quotient[4];
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
+    for (std::size_t q = 0; q < 4; ++q) {
         const std::uint64_t valid = at.valid >> kQuarter * q;
         const __m256i value = load_values(src + at.offset + 32 * q, valid);
         const __m256i u = fold_values(value, load_values(at.reference + 32 * q, valid));
@@ -219,7 +219,7 @@ template <DType kType>
     if constexpr (kMaxParameter<kType> > 8) widen(load_planes<kMaxParameter<kType> - 8>(planes.bits + 8), high);
     alignas(32) std::uint16_t folded[kWordValues];
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
+    for (std::size_t q = 0; q < 4; ++q) {
         const __m256i reference = load_values(at.reference + 32 * q, at.valid >> kQuarter * q);
         const __m256i k = parameters<kType>(at.term, reference);
         __m256i u = _mm256_or_si256(low[q], shift_left(quotient[q], k));
@@ -230,7 +230,7 @@ template <DType kType>
     for (std::uint64_t left = planes.escaped; left != 0; left &= left - 1)
         folded[_tzcnt_u64(left)] = planes.escapes[count++];
 #pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
+    for (std::size_t q = 0; q < 4; ++q) {
         const std::uint64_t valid = at.valid >> kQuarter * q;
         const __m256i u = _mm256_load_si256(reinterpret_cast<const __m256i*>(folded + kQuarter * q));
         store_values(dst + at.offset + 32 * q, unfold_values(u, load_values(at.reference + 32 * q, valid)), valid);

@@ -5,6 +5,7 @@
 #include "codec/rotation.hpp"
 #include "lynx/plane_layout.hpp"
 
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): places within a batch, all below 2^16
 namespace lynx::codec::avx512 {
 namespace {
 
@@ -309,3 +310,4 @@ void decode_f32(const DecodeJob& job) noexcept {
 }
 
 }  // namespace lynx::codec::avx512
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)

@@ -4,6 +4,7 @@
 
 #include "codec/avx512.hpp"
 
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): places within a batch, all below 2^16
 namespace lynx::codec::avx512 {
 
 // In a lane: which word, the plane's bits 1 and 0 not yet there, so that three rounds of unpacking leave a word for
@@ -70,3 +71,4 @@ LYNX_ALWAYS_INLINE void merge(const PlaneReader& reader, std::size_t offset, std
 }
 
 }  // namespace lynx::codec::avx512
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)

@@ -7,6 +7,7 @@
 #include "codec/avx512.hpp"
 #include "lynx/plane_layout.hpp"
 
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): places within a batch, all below 2^16
 namespace lynx::codec::avx512 {
 
 /// What a batch of sixteen vectors leaves on its way.
@@ -161,3 +162,4 @@ LYNX_ALWAYS_INLINE void store_planes(Scratch& scratch, std::size_t head_dim, std
 }
 
 }  // namespace lynx::codec::avx512
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)

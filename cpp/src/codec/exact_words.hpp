@@ -102,7 +102,7 @@ template <DType kType>
     for (unsigned i = 0; i == 0 || i < count; i += kEscapesAtOnce) {
         const std::uint64_t bits = in.peek();
         std::memcpy(planes.escapes + i, &bits, sizeof bits);
-        in.skip(kEscapeBits * at_most(count - i, kEscapesAtOnce));
+        in.skip(std::size_t{kEscapeBits} * at_most(count - i, kEscapesAtOnce));
     }
 }
 
@@ -119,8 +119,10 @@ template <DType kType>
 /// is behind the end.)
 [[gnu::always_inline]] inline void prefetch_values(const std::byte* row, std::ptrdiff_t ahead) noexcept {
     const auto at = reinterpret_cast<std::uintptr_t>(row) + static_cast<std::uintptr_t>(ahead);
+    // NOLINTBEGIN(performance-no-int-to-ptr): nothing is read there
     _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(at + kWordValues), _MM_HINT_T0);
+    // NOLINTEND(performance-no-int-to-ptr)
 }
 
 /// Calls use(place) for all words of a group, until it returns false.
@@ -175,31 +177,30 @@ template <DType kType, class Isa>
         for (std::size_t j = kUnaryPlanes; j < 8; ++j) p.more[j] = 0;
         for (std::size_t j = 8; j < 16; ++j) p.bits[j] = 0;
     }
-    std::size_t begun = 0;
+    std::size_t begun = 0;  // words
     std::size_t got = 0;
     std::size_t written = 0;
-    const auto get_next = [&]() __attribute__((always_inline)) {
-        const std::size_t at = got++ % kInWork;
-        get<kType>(in, places[at].valid, planes[at]);
+    const auto get_word = [&](std::size_t word) __attribute__((always_inline)) {
+        get<kType>(in, places[word % kInWork].valid, planes[word % kInWork]);
         return in.bits() <= 8 * job.src_bytes;
     };
-    const auto write_next = [&]() __attribute__((always_inline)) {
-        const std::size_t at = written++ % kInWork;
-        prefetch_values(job.dst + places[at].offset, job.ahead);
-        Isa::template from_planes<kType>(planes[at], places[at], job.dst);
+    const auto write_word = [&](std::size_t word) __attribute__((always_inline)) {
+        const Place& place = places[word % kInWork];
+        prefetch_values(job.dst + place.offset, job.ahead);
+        Isa::template from_planes<kType>(planes[word % kInWork], place, job.dst);
     };
     const auto decode = [&](const Place& place) __attribute__((always_inline)) {
-        const std::size_t at = begun++ % kInWork;
-        places[at] = place;
-        Isa::template masks<kType>(place, planes[at]);
-        if (begun > kLag && !get_next()) return false;
-        if (begun > 2 * kLag) write_next();
+        places[begun % kInWork] = place;
+        Isa::template masks<kType>(place, planes[begun % kInWork]);
+        ++begun;
+        if (begun > kLag && !get_word(got++)) return false;
+        if (begun > 2 * kLag) write_word(written++);
         return true;
     };
     if (!for_each_word<kType>(job, job.dst_step, decode)) return false;
-    while (got < begun)
-        if (!get_next()) return false;
-    while (written < begun) write_next();
+    for (; got < begun; ++got)
+        if (!get_word(got)) return false;
+    for (; written < begun; ++written) write_word(written);
     return in.ends_in(job.src_bytes);
 }
 
