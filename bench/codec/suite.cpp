@@ -16,6 +16,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kGiB = std::size_t{1} << 30;
 constexpr std::size_t kBytesASample = 16 * kMiB;  // Small tensors are coded several times for one sample.
 constexpr std::array kHeadDims{64u, 128u, 256u};
+/// What other models have; in the full run, and only far beyond the caches.
+constexpr std::array kOtherHeadDims{80u, 96u, 192u, 576u};
 constexpr int kRepetitions = 15;
 constexpr int kScalarRepetitions = 3;
 
@@ -95,26 +97,34 @@ std::size_t memory_bytes() {
     return std::clamp(std::bit_ceil(8 * last_level_cache()), 256 * kMiB, kGiB);
 }
 
+void add_cases(DType dtype, const Codec& codec, std::uint32_t head_dim, const std::vector<std::size_t>& sizes,
+               std::vector<Case>& cases) {
+    for (const std::size_t bytes : sizes) {
+        for (const Kernel& kernel : kernels()) {
+            if (dtype != DType::kBF16 && !kernel.any_dtype) continue;
+            if (dtype == DType::kF32 && kernel.exact) continue;
+            TensorSpec spec = spec_of(dtype, head_dim, bytes);
+            spec.exact = kernel.exact;
+            cases.push_back({&kernel, &codec, spec, bytes, is_scalar(codec) ? kScalarRepetitions : kRepetitions});
+        }
+    }
+}
+
 std::vector<Case> cases(bool full) {
     std::vector<Case> all;
     // By dtype and tensor first: the arrays are filled and coded anew for each.
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
         if (dtype != DType::kBF16 && !full) continue;
-        for (const std::uint32_t head_dim : kHeadDims) {
+        for (const std::uint32_t head_dim : kHeadDims)
             for (const std::string_view isa : Codec::available()) {
                 const Codec& codec = Codec::by_name(isa);
-                for (const std::size_t bytes : sizes_of(codec, head_dim, full)) {
-                    for (const Kernel& kernel : kernels()) {
-                        if (dtype != DType::kBF16 && !kernel.any_dtype) continue;
-                        if (dtype == DType::kF32 && kernel.exact) continue;
-                        TensorSpec spec = spec_of(dtype, head_dim, bytes);
-                        spec.exact = kernel.exact;
-                        all.push_back(
-                            {&kernel, &codec, spec, bytes, is_scalar(codec) ? kScalarRepetitions : kRepetitions});
-                    }
-                }
+                add_cases(dtype, codec, head_dim, sizes_of(codec, head_dim, full), all);
             }
-        }
+        for (const std::uint32_t head_dim : kOtherHeadDims)
+            for (const std::string_view isa : Codec::available()) {
+                const Codec& codec = Codec::by_name(isa);
+                if (full && !is_scalar(codec)) add_cases(dtype, codec, head_dim, {memory_bytes()}, all);
+            }
     }
     return all;
 }

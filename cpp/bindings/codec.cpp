@@ -39,7 +39,8 @@ void bind_codec(nb::module_& m) {
         .def_ro("dtype", &TensorSpec::dtype)
         .def_ro("anchor_bits", &TensorSpec::anchor_bits)
         .def_ro("sink_tokens", &TensorSpec::sink_tokens, "How many first tokens have all their bits in the anchor.")
-        .def_ro("exact", &TensorSpec::exact, "Is there a correction that restores the source bit for bit?")
+        .def_ro("exact", &TensorSpec::exact,
+                "Is there a correction that restores the source bit for bit? For bf16 and fp16.")
         .def(
             "__eq__", [](const TensorSpec& a, const TensorSpec& b) { return a == b; }, nb::is_operator(),
             nb::sig("def __eq__(self, other: object, /) -> bool"))
@@ -52,7 +53,8 @@ void bind_codec(nb::module_& m) {
 
     nb::class_<Extent>(m, "Extent", "A run of bytes inside a coded tensor.")
         .def_ro("offset", &Extent::offset)
-        .def_ro("bytes", &Extent::bytes);
+        .def_ro("bytes", &Extent::bytes)
+        .def("__repr__", [](const Extent& e) { return text("Extent(offset=", e.offset, ", bytes=", e.bytes, ")"); });
 
     nb::class_<PlaneLayout>(
         m, "PlaneLayout",
@@ -65,6 +67,9 @@ void bind_codec(nb::module_& m) {
         .def_prop_ro("scales", &PlaneLayout::scales)
         .def_prop_ro("zeros", &PlaneLayout::zeros)
         .def_prop_ro("sinks", &PlaneLayout::sinks, "The first tokens' bits that the anchor's planes lack.")
+        .def_prop_ro("has_exact", &PlaneLayout::has_exact)
+        .def_prop_ro("group_vectors", &PlaneLayout::group_vectors, "Vectors in a group of the exact tier.")
+        .def_prop_ro("groups", &PlaneLayout::groups)
         .def_prop_ro("exact_index", &PlaneLayout::exact_index, "Where each group of the exact tier ends.")
         .def_prop_ro("exact_payload", &PlaneLayout::exact_payload, "The most that the exact tier's groups can take.")
         .def("plane", &PlaneLayout::plane, nb::arg("index"), "The extent of one plane; 0 is the most significant.")
@@ -77,7 +82,8 @@ void bind_codec(nb::module_& m) {
                 "Head vectors that held a NaN or an infinity; they are coded as zeros.");
 
     nb::class_<Codec>(m, "Codec", "One instruction set's codec. Stateless; usable from any thread.")
-        .def_static("best", &Codec::best, nb::rv_policy::reference, "The fastest this CPU runs.")
+        .def_static("best", &Codec::best, nb::rv_policy::reference,
+                    "The fastest this CPU runs, or the one that LYNX_ISA in the environment names.")
         .def_static("by_name", &Codec::by_name, nb::arg("name"), nb::rv_policy::reference,
                     "By the name of an instruction set. Raises InvalidArgument listing those there are.")
         .def_static("available", &Codec::available, "Names of all that run on this CPU, the fastest first.")
@@ -123,7 +129,8 @@ void bind_codec(nb::module_& m) {
             nb::sig("def encode_exact(self, source: object, layout: PlaneLayout, coded: object, *, "
                     "executor: ThreadPool | None = None) -> int"),
             "Writes the exact tier behind the planes that `encode` has written of `source` into `coded`. Returns how "
-            "many bytes of layout.exact_payload it takes.")
+            "many bytes of layout.exact_payload it takes: to keep are coded[: layout.exact_payload.offset + that]. To "
+            "decode, copy them into the beginning of layout.bytes.")
         .def(
             "decode_exact",
             [](const Codec& codec, const PlaneLayout& layout, nb::handle coded, nb::handle out, ThreadPool* executor) {
@@ -135,8 +142,10 @@ void bind_codec(nb::module_& m) {
             nb::arg("layout"), nb::arg("coded"), nb::arg("out"), nb::kw_only(), nb::arg("executor") = nb::none(),
             nb::sig("def decode_exact(self, layout: PlaneLayout, coded: object, out: object, *, "
                     "executor: ThreadPool | None = None) -> None"),
-            "Restores the source's bits into `out` [heads, tokens, head_dim]. Raises CorruptData for bytes that no "
-            "encoder writes; `out` is then overwritten in part.");
+            "Restores the source's bits into `out` [heads, tokens, head_dim], of the source's dtype or converted to "
+            "`out`'s. Raises CorruptData for bytes that do not hold together; `out` is then overwritten in part. Not "
+            "all "
+            "damage shows: this is no checksum.");
 }
 
 }  // namespace lynx::bindings

@@ -57,9 +57,9 @@ void bind_cuda(nb::module_& m) {
         m, "CudaCodec",
         "The codec on a CUDA device. Every call puts its kernels on `stream` (a cudaStream_t as an integer; for torch "
         "torch.cuda.current_stream().cuda_stream) and returns; tensors lie on one device, with adjacent elements, and "
-        "stay as they are until the stream has passed. Raises Unsupported without CUDA or a device, CudaError where "
-        "the "
-        "runtime refuses.");
+        "stay as they are until the stream has passed. `coded` begins at a multiple of 16 bytes, a workspace at one of "
+        "4. "
+        "Raises Unsupported without CUDA, CudaError where the runtime refuses.");
     codec.attr("NO_FAULT") = cuda::kNoFault;
     codec.def_static("available", &cuda::available, "Was CUDA built in, and is there a device? Starts the driver.")
         .def_static("device", &cuda::device_description,

@@ -84,7 +84,8 @@ void bind_error(nb::module_& m) {
     define(kPeer, "PeerLost", PyExc_ConnectionError, "A peer that was there has gone.");
     define(kCancelled, "Cancelled", nullptr, "The other side ended the transfer on purpose.");
     define(kProtocol, "ProtocolError", nullptr, "What a peer sent cannot be accepted.");
-    define(kCorrupt, "CorruptData", nullptr, "Coded bytes are none that an encoder writes.");
+    define(kCorrupt, "CorruptData", nullptr,
+           "Coded bytes do not hold together. Not all damage shows: this is no checksum.");
     define(kFabric, "FabricError", nullptr, "A libfabric call failed, or no provider fits.");
     define(kUnsupported, "Unsupported", nullptr, "This build or this machine lacks what was asked for.");
     define(kCuda, "CudaError", nullptr, "The CUDA runtime refused a call.");

@@ -16,21 +16,29 @@ from lynx.policies import Action
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 
-def block(language: str) -> str:
+def block(language: str, index: int = 0, of: int = 1) -> str:
     found = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    assert len(found) == 1, f"the README has {len(found)} blocks of {language}"
-    return str(found[0])
+    assert len(found) == of, f"the README has {len(found)} blocks of {language}"
+    return str(found[index])
 
 
 def test_the_policy_of_the_readme_drafts_eight_tokens_then_verifies() -> None:
     names: dict[str, Any] = {}
-    exec(block("python"), names)
+    exec(block("python", 0, of=2), names)
     policy = names["Eager"]()
     drafting = lynx.Snapshot(anchor_ready=True, can_draft=True, drafted=7)
     assert policy.decide(lynx.Snapshot()) is Action.WAIT
     assert policy.decide(drafting) is Action.DRAFT
     assert policy.decide(lynx.Snapshot(anchor_ready=True, can_draft=True, drafted=8)) is Action.WAIT
     assert policy.decide(lynx.Snapshot(anchor_ready=True, residual_ready=True, drafted=8)) is Action.VERIFY
+
+
+def test_the_codec_of_the_readme_gives_back_every_bit() -> None:
+    names: dict[str, Any] = {}
+    exec(block("python", 1, of=2), names)
+    assert names["torch"].equal(names["restored"], names["keys"])
+    assert 0 < (names["anchor"] - names["keys"]).abs().max() < 1
+    assert 0 < names["used"] < names["keys"].nbytes / 2
 
 
 def test_the_cpp_of_the_readme_compiles_against_the_installed_headers(tmp_path: Path) -> None:

@@ -60,8 +60,10 @@ class LYNX_API Codec {
                              Executor* executor = nullptr) const;
 
     /// Restores what was encoded, bit for bit, from all planes and the exact tier; into a `dst` of another dtype it is
-    /// converted: bf16 and fp16 to fp32 exactly. Throws CorruptData if the exact tier's bytes are none that an encoder
-    /// writes, with `dst` in part overwritten, and InvalidArgument as decode does. With an executor, as decode.
+    /// converted: bf16 and fp16 to fp32 exactly. Throws CorruptData, with `dst` in part overwritten, if the exact
+    /// tier's groups do not fit their index or their bits do not end where they should; most damage changes values and
+    /// shows nowhere, so that a checksum is the transport's to keep. Throws InvalidArgument as decode does. With an
+    /// executor, as decode.
     void decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst,
                       Executor* executor = nullptr) const;
 

@@ -65,7 +65,7 @@ class LYNX_API ProtocolError : public Error {
     ~ProtocolError() override;
 };
 
-/// Coded bytes are none that an encoder writes: they were damaged, or never written.
+/// Coded bytes do not hold together: they were damaged, or never written. (Not all damage shows; this is no checksum.)
 class LYNX_API CorruptData : public Error {
    public:
     using Error::Error;

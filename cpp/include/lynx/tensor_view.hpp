@@ -9,8 +9,15 @@
 
 namespace lynx {
 
-/// [heads, tokens, head_dim]; strides count elements and may be anything (a transposed cache is only another
-/// set of strides). The memory is the caller's and has to outlive the call the view is passed to.
+/// The strides, in elements, of a tensor [heads, tokens, head_dim] without gaps.
+[[nodiscard]] constexpr std::array<std::int64_t, 3> contiguous_strides(
+    const std::array<std::int64_t, 3>& shape) noexcept {
+    return {shape[1] * shape[2], shape[2], 1};
+}
+
+/// [heads, tokens, head_dim]; strides count elements, have to be given (contiguous_strides() has the usual ones), and
+/// may be anything (a transposed cache is only another set of strides) but 0 for the elements of a vector. The memory
+/// is the caller's and has to outlive the call the view is passed to.
 template <class Byte>
 struct BasicTensorView {
     Byte* data = nullptr;

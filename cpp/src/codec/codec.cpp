@@ -50,6 +50,9 @@ void check_view(const char* call, const char* which, const BasicTensorView<Byte>
         throw InvalidArgument(text(call, ": ", which, ".shape is [", view.heads(), ", ", view.tokens(), ", ",
                                    view.head_dim(), "] and the layout is of [", spec.heads, ", ", spec.tokens, ", ",
                                    spec.head_dim, "] (heads, tokens, head_dim)"));
+    if (view.strides[2] == 0 && view.head_dim() > 1 && spec.tokens != 0)
+        throw InvalidArgument(text(call, ": ", which, ".strides[2] is 0, so that all elements of a vector are one; ",
+                                   "strides have to be given, contiguous_strides(shape) for a tensor without gaps"));
     if (view.data == nullptr && spec.tokens != 0)
         throw InvalidArgument(text(call, ": ", which, ".data is null for a tensor that is not empty"));
 }

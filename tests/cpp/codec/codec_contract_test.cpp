@@ -161,5 +161,15 @@ TEST(Codec, MayBeCalledFromManyThreadsAtOnce) {
     for (const auto& bytes : coded) EXPECT_EQ(bytes, coded.front());
 }
 
+TEST(CodecContract, RefusesAViewWhoseStridesWereNotGiven) {
+    const std::vector<std::byte> values(std::size_t{2} * 3 * 64 * 2);
+    TensorView view{values.data(), DType::kBF16, {2, 3, 64}, {}};
+    const PlaneLayout layout({.heads = 2, .tokens = 3, .head_dim = 64});
+    std::vector<std::byte> coded(layout.bytes());
+    EXPECT_THROW(Codec::best().encode(view, layout, coded), InvalidArgument);
+    view.strides = contiguous_strides(view.shape);
+    EXPECT_NO_THROW(Codec::best().encode(view, layout, coded));
+}
+
 }  // namespace
 }  // namespace lynx
