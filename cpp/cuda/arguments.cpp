@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "chunk.hpp"
+#include "codec/checks.hpp"
 #include "core/text.hpp"
 #include "exact_terms.hpp"
 #include "lynx/cuda.hpp"
@@ -25,14 +26,7 @@ unsigned alignment_of(const std::byte* at) {
 template <class Byte>
 Tensor<Byte> checked_tensor(const char* call, const char* which, const BasicTensorView<Byte>& view,
                             const TensorSpec& spec) {
-    if (!is_valid(view.dtype))
-        throw InvalidArgument(text(call, ": ", which, ".dtype is ", static_cast<unsigned>(view.dtype), ", no DType"));
-    if (view.heads() != spec.heads || view.tokens() != spec.tokens || view.head_dim() != spec.head_dim)
-        throw InvalidArgument(text(call, ": ", which, ".shape is [", view.heads(), ", ", view.tokens(), ", ",
-                                   view.head_dim(), "] and the layout is of [", spec.heads, ", ", spec.tokens, ", ",
-                                   spec.head_dim, "] (heads, tokens, head_dim)"));
-    if (view.data == nullptr && spec.tokens != 0)
-        throw InvalidArgument(text(call, ": ", which, ".data is null for a tensor that is not empty"));
+    codec::check_view(call, which, view, spec);
     if (view.strides[2] != 1)
         throw InvalidArgument(text(call, ": ", which, ".strides[2] is ", view.strides[2],
                                    "; on a device the elements of a head vector have to be adjacent: make it "
@@ -51,21 +45,9 @@ Tensor<Byte> checked_tensor(const char* call, const char* which, const BasicTens
 
 template <class Byte>
 void check_coded(const char* call, std::span<Byte> coded, const PlaneLayout& layout) {
-    if (coded.size() != layout.bytes())
-        throw InvalidArgument(
-            text(call, ": coded holds ", coded.size(), " bytes and the layout takes exactly ", layout.bytes()));
+    codec::check_size(call, "coded", coded.size(), layout);
     if (alignment_of(coded.data()) < kWide)
         throw InvalidArgument(text(call, ": coded does not begin at a multiple of ", kWide, " bytes"));
-}
-
-void check_planes(const char* call, const PlaneLayout& layout, unsigned planes) {
-    if (planes < 1 || planes > layout.planes())
-        throw InvalidArgument(text(call, ": planes is ", planes, "; this layout's can be 1 to ", layout.planes()));
-}
-
-void check_exact(const char* call, const PlaneLayout& layout) {
-    if (!layout.has_exact())
-        throw InvalidArgument(text(call, ": the layout has no exact tier; TensorSpec.exact asks for one"));
 }
 
 void check_dtype(const char* call, DType src, const TensorSpec& spec) {
@@ -117,7 +99,7 @@ DecodeJob decode_job(const PlaneLayout& layout, ConstByteSpan coded, unsigned pl
     constexpr const char* kCall = "cuda::decode";
     const Tensor<std::byte> tensor = checked_tensor(kCall, "dst", dst, layout.spec());
     check_coded(kCall, coded, layout);
-    check_planes(kCall, layout, planes);
+    codec::check_planes(kCall, layout, planes);
     const bool with_sinks = planes >= layout.spec().anchor_bits && planes < kPlaneCount;
     return {planes_of(layout, coded.data(), with_sinks), planes, tensor};
 }
@@ -126,7 +108,7 @@ ExactEncodeJob exact_encode_job(const TensorView& src, const PlaneLayout& layout
     constexpr const char* kCall = "cuda::encode_exact";
     const Tensor<const std::byte> tensor = checked_tensor(kCall, "src", src, layout.spec());
     check_coded(kCall, coded, layout);
-    check_exact(kCall, layout);
+    codec::check_exact(kCall, layout);
     check_dtype(kCall, src.dtype, layout.spec());
     const std::size_t needed = exact_workspace_bytes(layout);
     if (workspace.size() < needed || alignment_of(workspace.data()) < alignof(std::uint32_t))
@@ -147,7 +129,7 @@ ExactDecodeJob exact_decode_job(const PlaneLayout& layout, ConstByteSpan coded, 
     constexpr const char* kCall = "cuda::decode_exact";
     const Tensor<std::byte> tensor = checked_tensor(kCall, "dst", dst, layout.spec());
     check_coded(kCall, coded, layout);
-    check_exact(kCall, layout);
+    codec::check_exact(kCall, layout);
     if (first_fault == nullptr)
         throw InvalidArgument(text(kCall, ": first_fault is null; it is where a bad group is reported"));
     const std::byte* payload = coded.data() + layout.exact_payload().offset;
@@ -173,7 +155,7 @@ RawJob raw_decode_job(const PlaneLayout& layout, ConstByteSpan coded, unsigned p
     constexpr const char* kCall = "cuda::decode";
     const Tensor<std::byte> tensor = checked_tensor(kCall, "dst", dst, layout.spec());
     check_coded(kCall, coded, layout);
-    check_planes(kCall, layout, planes);
+    codec::check_planes(kCall, layout, planes);
     return {layout.spec().heads, layout.spec().tokens, packed_tensor(layout, coded.data()), tensor};
 }
 

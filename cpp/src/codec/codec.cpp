@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "codec/checks.hpp"
 #include "codec/exact.hpp"
 #include "codec/float_environment.hpp"
 #include "codec/kernels.hpp"
@@ -43,29 +44,11 @@ struct CodecRegistry {
 namespace {
 
 template <class Byte>
-void check_view(const char* call, const char* which, const BasicTensorView<Byte>& view, const TensorSpec& spec) {
-    if (!is_valid(view.dtype))
-        throw InvalidArgument(text(call, ": ", which, ".dtype is ", static_cast<unsigned>(view.dtype), ", no DType"));
-    if (view.heads() != spec.heads || view.tokens() != spec.tokens || view.head_dim() != spec.head_dim)
-        throw InvalidArgument(text(call, ": ", which, ".shape is [", view.heads(), ", ", view.tokens(), ", ",
-                                   view.head_dim(), "] and the layout is of [", spec.heads, ", ", spec.tokens, ", ",
-                                   spec.head_dim, "] (heads, tokens, head_dim)"));
+void check_host_view(const char* call, const char* which, const BasicTensorView<Byte>& view, const TensorSpec& spec) {
+    codec::check_view(call, which, view, spec);
     if (view.strides[2] == 0 && view.head_dim() > 1 && spec.tokens != 0)
         throw InvalidArgument(text(call, ": ", which, ".strides[2] is 0, so that all elements of a vector are one; ",
                                    "strides have to be given, contiguous_strides(shape) for a tensor without gaps"));
-    if (view.data == nullptr && spec.tokens != 0)
-        throw InvalidArgument(text(call, ": ", which, ".data is null for a tensor that is not empty"));
-}
-
-void check_size(const char* call, const char* which, std::size_t bytes, const PlaneLayout& layout) {
-    if (bytes != layout.bytes())
-        throw InvalidArgument(
-            text(call, ": ", which, " holds ", bytes, " bytes and the layout takes exactly ", layout.bytes()));
-}
-
-void check_exact(const char* call, const PlaneLayout& layout) {
-    if (!layout.has_exact())
-        throw InvalidArgument(text(call, ": the layout has no exact tier; TensorSpec.exact asks for one"));
 }
 
 const char* words_of(codec::ExactFault fault) noexcept {
@@ -160,8 +143,8 @@ std::string_view Codec::name() const noexcept {
 
 EncodeStats Codec::encode(const TensorView& src, const PlaneLayout& layout, ByteSpan dst, Executor* executor) const {
     const TensorSpec& spec = layout.spec();
-    check_view("Codec::encode", "src", src, spec);
-    check_size("Codec::encode", "dst", dst.size(), layout);
+    check_host_view("Codec::encode", "src", src, spec);
+    codec::check_size("Codec::encode", "dst", dst.size(), layout);
     const std::size_t size = size_of(src.dtype);
     const std::size_t vector_bytes = spec.head_dim * size;
     if (spec.coding == Coding::kRaw) {
@@ -208,11 +191,9 @@ EncodeStats Codec::encode(const TensorView& src, const PlaneLayout& layout, Byte
 void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes, const MutableTensorView& dst,
                    Executor* executor) const {
     const TensorSpec& spec = layout.spec();
-    check_view("Codec::decode", "dst", dst, spec);
-    check_size("Codec::decode", "src", src.size(), layout);
-    if (planes < 1 || planes > layout.planes())
-        throw InvalidArgument(
-            text("Codec::decode: planes is ", planes, "; this layout's can be 1 to ", layout.planes()));
+    check_host_view("Codec::decode", "dst", dst, spec);
+    codec::check_size("Codec::decode", "src", src.size(), layout);
+    codec::check_planes("Codec::decode", layout, planes);
     const std::size_t size = size_of(dst.dtype);
     const std::size_t vector_bytes = spec.head_dim * size;
     if (spec.coding == Coding::kRaw) {
@@ -253,9 +234,9 @@ void Codec::decode(const PlaneLayout& layout, ConstByteSpan src, unsigned planes
 std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout, ByteSpan coded,
                                 Executor* executor) const {
     const TensorSpec& spec = layout.spec();
-    check_view("Codec::encode_exact", "src", src, spec);
-    check_size("Codec::encode_exact", "coded", coded.size(), layout);
-    check_exact("Codec::encode_exact", layout);
+    check_host_view("Codec::encode_exact", "src", src, spec);
+    codec::check_size("Codec::encode_exact", "coded", coded.size(), layout);
+    codec::check_exact("Codec::encode_exact", layout);
     if (src.dtype != spec.dtype)
         throw InvalidArgument(text("Codec::encode_exact: src.dtype is ", name_of(src.dtype), " and the layout's is ",
                                    name_of(spec.dtype), "; the exact tier restores bits, so they have to be the same"));
@@ -264,9 +245,9 @@ std::size_t Codec::encode_exact(const TensorView& src, const PlaneLayout& layout
 
 void Codec::decode_exact(const PlaneLayout& layout, ConstByteSpan coded, const MutableTensorView& dst,
                          Executor* executor) const {
-    check_view("Codec::decode_exact", "dst", dst, layout.spec());
-    check_size("Codec::decode_exact", "coded", coded.size(), layout);
-    check_exact("Codec::decode_exact", layout);
+    check_host_view("Codec::decode_exact", "dst", dst, layout.spec());
+    codec::check_size("Codec::decode_exact", "coded", coded.size(), layout);
+    codec::check_exact("Codec::decode_exact", layout);
     const std::optional<codec::FaultyGroup> faulty = codec::decode_exact(*kernels_, layout, coded, dst, executor);
     if (faulty)
         throw CorruptData(text("Codec::decode_exact: group ", faulty->index, " of ", layout.groups(), ", vectors ",
