@@ -9,6 +9,7 @@
 
 #include "codec/avx2_inline.hpp"
 #include "codec/kernels.hpp"
+#include "codec/prefetch.hpp"
 #include "codec/rotation.hpp"
 #include "lynx/plane_layout.hpp"
 
@@ -159,13 +160,6 @@ LYNX_INLINE void rotate_across(float* y, Span& span) noexcept {
             _mm256_store_ps(y + 8 * (r + i % kColumns) + i / kColumns * kStride * kUnitFloats, x[i]);
         if (kLast) widen_span<kRadix * kColumns>(x, span);
     }
-}
-
-/// What lies `ahead` bytes on, be that memory or not. The eight planes keep the CPU's own prefetchers busy.
-LYNX_INLINE void prefetch(const std::byte* from, std::ptrdiff_t ahead) noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): pointer arithmetic must stay inside of an array, this need not
-    _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
 }
 
 /// The first five stages of both vectors (four, for blocks of 16), unit behind unit, to y.

@@ -174,32 +174,22 @@ template <DType kType>
                at.valid);
 }
 
-struct Avx512 {
-    template <DType kType>
-    [[gnu::always_inline]] static void to_planes(const std::byte* src, const Place& at, WordPlanes& planes) noexcept {
-        encode_word<kType>(src, at, planes);
-    }
-    template <DType kType>
-    [[gnu::always_inline]] static void masks(const Place& at, WordPlanes& planes) noexcept {
-        const Word reference = load_word(at.reference, at.valid);
-        store_masks<kType>(parameters<kType>(at.term, reference, at.valid), planes);
-    }
-    template <DType kType>
-    [[gnu::always_inline]] static void from_planes(const WordPlanes& planes, const Place& at, std::byte* dst) noexcept {
-        decode_word<kType>(planes, at, dst);
-    }
-};
+template <DType kType>
+[[gnu::always_inline]] inline void mask_word(const Place& at, WordPlanes& planes) noexcept {
+    const Word reference = load_word(at.reference, at.valid);
+    store_masks<kType>(parameters<kType>(at.term, reference, at.valid), planes);
+}
 
 }  // namespace
 
 template <DType kType>
 std::size_t encode_exact_avx512(const ExactEncodeJob& job) noexcept {
-    return encode_words<kType, Avx512>(job);
+    return encode_words<kType, encode_word<kType>>(job);
 }
 
 template <DType kType>
 bool decode_exact_avx512(const ExactDecodeJob& job) noexcept {
-    return decode_words<kType, Avx512>(job);
+    return decode_words<kType, mask_word<kType>, decode_word<kType>>(job);
 }
 
 template std::size_t encode_exact_avx512<DType::kBF16>(const ExactEncodeJob&) noexcept;

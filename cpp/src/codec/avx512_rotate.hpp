@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/avx512.hpp"
+#include "codec/prefetch.hpp"
 
 // NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result): places within a batch, all below 2^16
 namespace lynx::codec::avx512 {
@@ -71,11 +72,7 @@ LYNX_ALWAYS_INLINE void prefetch_later(const Batch& batch, std::size_t coordinat
     // The addresses may lie outside of the tensor: these are no accesses.
     const std::uintptr_t offset = batch.ahead + coordinate * kSizeOf<kType>;
 #pragma GCC unroll 16
-    for (unsigned v = 0; v < kBatch; ++v) {
-        const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(batch.vectors[v]) + offset;
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): pointer arithmetic must stay inside of an array, this need not
-        _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
-    }
+    for (unsigned v = 0; v < kBatch; ++v) prefetch(batch.vectors[v], static_cast<std::ptrdiff_t>(offset));
 }
 
 template <DType kType>

@@ -6,6 +6,7 @@
 #include "codec/bit_stream.hpp"
 #include "codec/convert.hpp"
 #include "codec/kernels.hpp"
+#include "codec/prefetch.hpp"
 
 namespace lynx::codec {
 
@@ -112,17 +113,14 @@ template <DType kType>
                                                    std::size_t word) noexcept {
     // A word is 8 bytes of each of 8 planes: a cache line of one of them for each word.
     constexpr std::size_t kCacheLine = 64;
-    _mm_prefetch(planes + word % kPlaneCount * plane_step + word / kPlaneCount * kCacheLine, _MM_HINT_T0);
+    prefetch(planes, static_cast<std::ptrdiff_t>(word % kPlaneCount * plane_step + word / kPlaneCount * kCacheLine));
 }
 
-/// The same of a row of the source or the destination, `ahead` bytes from this word's. (As an integer: the last group's
-/// is behind the end.)
+/// The same of a row of the source or the destination, `ahead` bytes from this word's.
 [[gnu::always_inline]] inline void prefetch_values(const std::byte* row, std::ptrdiff_t ahead) noexcept {
-    const auto at = reinterpret_cast<std::uintptr_t>(row) + static_cast<std::uintptr_t>(ahead);
-    // NOLINTBEGIN(performance-no-int-to-ptr): nothing is read there
-    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(at + kWordValues), _MM_HINT_T0);
-    // NOLINTEND(performance-no-int-to-ptr)
+    constexpr std::ptrdiff_t kCacheLine = 64;
+    prefetch(row, ahead);
+    prefetch(row, ahead + kCacheLine);
 }
 
 /// Calls use(place) for all words of a group, until it returns false.
@@ -143,8 +141,8 @@ template <DType kType, class Job, class Use>
     return true;
 }
 
-/// Isa::to_planes(src, place, planes) makes a word's planes and masks.
-template <DType kType, class Isa>
+/// kEncodeWord makes a word's planes and masks of its source and its place.
+template <DType kType, void (*kEncodeWord)(const std::byte*, const Place&, WordPlanes&) noexcept>
 [[gnu::always_inline]] inline std::size_t encode_words(const ExactEncodeJob& job) noexcept {
     WordWriter out(job.dst);
     WordPlanes planes[kInWork];
@@ -159,7 +157,7 @@ template <DType kType, class Isa>
     };
     const auto encode = [&](const Place& place) __attribute__((always_inline)) {
         prefetch_values(job.src + place.offset, job.ahead);
-        Isa::template to_planes<kType>(job.src, place, planes[count]);
+        kEncodeWord(job.src, place, planes[count]);
         return ++count < kInWork || put_all();
     };
     if (!for_each_word<kType>(job, job.src_step, encode) || !put_all()) return job.limit;
@@ -167,8 +165,9 @@ template <DType kType, class Isa>
     return bytes < job.limit ? bytes : job.limit;
 }
 
-/// Isa::masks(place, planes) makes a word's masks, Isa::from_planes(planes, place, dst) its values.
-template <DType kType, class Isa>
+/// kMaskWord makes a word's masks of its place, kDecodeWord its values of its planes.
+template <DType kType, void (*kMaskWord)(const Place&, WordPlanes&) noexcept,
+          void (*kDecodeWord)(const WordPlanes&, const Place&, std::byte*) noexcept>
 [[gnu::always_inline]] inline bool decode_words(const ExactDecodeJob& job) noexcept {
     WordReader in(job.src);
     WordPlanes planes[kInWork];
@@ -187,11 +186,11 @@ template <DType kType, class Isa>
     const auto write_word = [&](std::size_t word) __attribute__((always_inline)) {
         const Place& place = places[word % kInWork];
         prefetch_values(job.dst + place.offset, job.ahead);
-        Isa::template from_planes<kType>(planes[word % kInWork], place, job.dst);
+        kDecodeWord(planes[word % kInWork], place, job.dst);
     };
     const auto decode = [&](const Place& place) __attribute__((always_inline)) {
         places[begun % kInWork] = place;
-        Isa::template masks<kType>(place, planes[begun % kInWork]);
+        kMaskWord(place, planes[begun % kInWork]);
         ++begun;
         if (begun > kLag && !get_word(got++)) return false;
         if (begun > 2 * kLag) write_word(written++);
