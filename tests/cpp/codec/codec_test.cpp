@@ -7,11 +7,13 @@
 #include <cmath>
 #include <functional>
 
+#include "codec/all_codecs.hpp"
 #include "codec/tensors.hpp"
 
 namespace lynx {
 namespace {
 
+using testing::for_each_codec;
 using testing::kAllDTypes;
 using testing::kAllStrides;
 using testing::Strides;
@@ -63,13 +65,6 @@ struct Fixture {
         return out;
     }
 };
-
-void for_each_codec(const std::function<void(const Codec&)>& check) {
-    for (const std::string_view name : Codec::available()) {
-        SCOPED_TRACE(name);
-        check(Codec::by_name(name));
-    }
-}
 
 void expect_codes_of_oracle(const Fixture& f, const Tensor& src) {
     const TensorSpec& spec = f.layout.spec();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 
+#include "codec/all_codecs.hpp"
 #include "codec/exact_oracle.hpp"
 #include "codec/tensors.hpp"
 #include "lynx/codec.hpp"
@@ -14,6 +15,7 @@
 namespace lynx {
 namespace {
 
+using testing::for_each_codec;
 using testing::kAllStrides;
 using testing::Strides;
 using testing::Tensor;
@@ -55,13 +57,6 @@ struct Coded {
         return out;
     }
 };
-
-void for_each_codec(const std::function<void(const Codec&)>& check) {
-    for (const std::string_view name : Codec::available()) {
-        SCOPED_TRACE(name);
-        check(Codec::by_name(name));
-    }
-}
 
 void for_each_value(const Tensor& t, const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& use) {
     const TensorView view = t.view();
