@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import lynx
+from bench import command
 
 if TYPE_CHECKING:
     from .baselines import Baseline
     from .results import Results
 
-INTERRUPTED = 130
 PROGRAM = Path("build/bench-codec/bench/codec/lynx_bench_codec")
 REPORT = Path("build/bench/codec.json")
 
@@ -34,15 +34,7 @@ OnProgress = Callable[[str, int, int], None]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench; the exit code: 0, also where a bound is missed, 1 for an error, 130 for Ctrl-C."""
     arguments = _parser().parse_args(argv)
-    try:
-        _run(arguments)
-        return 0
-    except KeyboardInterrupt:
-        print("bench.codec: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except (lynx.Error, ValueError, OSError, ImportError) as e:  # What a user can mend.
-        print(f"bench.codec: {e}", file=sys.stderr)
-        return 1
+    return command.run("bench.codec", lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> None:

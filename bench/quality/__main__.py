@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import lynx
+from bench import command
 
 from .choices import CANDIDATES, COARSE, FINALISTS, GRID, Choice
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .report import Result
     from .store import Setting
 
-INTERRUPTED = 130
 FILE_COLUMNS = 110  # Of what is not a terminal.
 STORE = Path("build/bench/quality/scores.jsonl")
 TOKENS = 64
@@ -39,15 +39,7 @@ GRID_SETTINGS: tuple[tuple[str, int, int, bool, Sequence[Choice]], ...] = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the bench; the exit code: 0, also where a bound is missed, 1 for an error, 130 for Ctrl-C."""
     arguments = _parser().parse_args(argv)
-    try:
-        _run(arguments)
-        return 0
-    except KeyboardInterrupt:
-        print("bench.quality: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except (lynx.Error, ValueError, OSError, ImportError) as e:  # What a user can mend.
-        print(f"bench.quality: {e}", file=sys.stderr)
-        return 1
+    return command.run("bench.quality", lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> None:
