@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 constexpr auto kSendDeadline = seconds(5);   // a control message is small: a peer that takes none is stuck
 constexpr auto kDrainDeadline = seconds(2);  // for writes that are with the provider when a cancel comes
-constexpr auto kReadSlice = milliseconds(200);
+constexpr auto kReadSlice = milliseconds(20);
 constexpr auto kHelloSlice = milliseconds(50);
 // What a peer may send that nobody has read yet; one that floods is dropped.
 constexpr std::size_t kMaxQueued = 1024;
@@ -46,14 +46,14 @@ Hello exchange_hello(ControlChannel& channel, const Node& node, Deadline deadlin
 Peer::Impl::Impl(const Node& node_, ControlChannel channel_, Deadline deadline, const ConnectOptions& options)
     : node(node_), channel(std::move(channel_)) {
     const Hello hello = exchange_hello(channel, node, deadline, options);
-    fabric_peer = node.impl()->endpoint.add_peer(hello.address);
+    fabric_peer = node.impl()->add_peer(hello.address);
     reader_ = std::jthread([this](const std::stop_token& stop) { read(stop); });
 }
 
 Peer::Impl::~Impl() {
     close();
     if (reader_.joinable()) reader_.join();
-    node.impl()->endpoint.remove_peer(fabric_peer);
+    node.impl()->remove_peer(fabric_peer);
 }
 
 void Peer::Impl::close() noexcept {
@@ -133,12 +133,45 @@ void Peer::Impl::attach(std::uint64_t request_id, const std::weak_ptr<PlaneRecei
 
 void Peer::Impl::read(const std::stop_token& stop) {
     try {
-        while (!stop.stop_requested())
+        while (!stop.stop_requested()) {
             if (auto message = channel.receive(Deadline::after(kReadSlice))) dispatch(std::move(*message));
+            repair();
+        }
     } catch (...) {
         lose(std::current_exception());
         channel.shutdown();
     }
+}
+
+void Peer::Impl::repair() {
+    std::vector<std::pair<MessageType, std::vector<std::byte>>> news;
+    {
+        const std::lock_guard lock(mutex);
+        for (const auto& [id, request] : outgoing)
+            if (const auto sender = request.sender.lock())
+                if (const auto parts = sender->take_sent())
+                    news.emplace_back(MessageType::kSent, Sent{id, static_cast<std::uint8_t>(*parts)}.serialize());
+        for (const auto& [id, weak] : incoming)
+            if (const auto receiver = weak.lock())
+                if (auto runs = receiver->take_missing(Clock::now()); !runs.empty())
+                    news.emplace_back(MessageType::kResend, Resend{id, std::move(runs)}.serialize());
+    }
+    for (const auto& [type, payload] : news) send(type, payload);
+}
+
+void Peer::Impl::on_sent(const Sent& sent) {
+    const std::lock_guard lock(mutex);
+    const auto it = incoming.find(sent.request_id);
+    if (const auto receiver = it != incoming.end() ? it->second.lock() : nullptr) receiver->on_sent(sent.parts);
+}
+
+void Peer::Impl::on_resend(const Resend& resend) {
+    const std::lock_guard lock(mutex);
+    const auto it = outgoing.find(resend.request_id);
+    const auto sender = it != outgoing.end() ? it->second.sender.lock() : nullptr;
+    if (sender && !sender->resend(resend.runs))
+        throw ProtocolError(text("the peer at ", channel.peer_name(), " asks for chunks of request ", resend.request_id,
+                                 " again that it was never sent"));
 }
 
 void Peer::Impl::dispatch(ControlMessage message) {
@@ -162,6 +195,8 @@ void Peer::Impl::dispatch(ControlMessage message) {
             changed.notify_all();
             return;
         }
+        case MessageType::kSent: return on_sent(Sent::parse(message.payload));
+        case MessageType::kResend: return on_resend(Resend::parse(message.payload));
         case MessageType::kHello: break;
     }
     throw ProtocolError(

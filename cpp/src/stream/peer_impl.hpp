@@ -68,6 +68,10 @@ struct Peer::Impl {
     void read(const std::stop_token& stop);
     void dispatch(ControlMessage message);
     void on_cancel(const Notice& notice);
+    void on_sent(const Sent& sent);
+    void on_resend(const Resend& resend);
+    /// Tells what was sent and asks for what is missing.
+    void repair();
     void on_reply(std::uint64_t request_id, ControlMessage message);
     void enqueue(std::deque<std::vector<std::byte>>& queue, ControlMessage message);
 

@@ -31,6 +31,32 @@ Notice Notice::parse(ConstByteSpan bytes) {
     return {n.request_id(), n.reason() != nullptr ? n.reason()->str() : std::string(), n.chunks_posted()};
 }
 
+std::vector<std::byte> Sent::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateSent(b, request_id, parts));
+    return bytes_of(b);
+}
+
+Sent Sent::parse(ConstByteSpan bytes) {
+    const auto& s = verified_root<wire::Sent>(bytes, "notice of what was sent");
+    return {s.request_id(), s.parts()};
+}
+
+std::vector<std::byte> Resend::serialize() const {
+    flatbuffers::FlatBufferBuilder b(256);
+    std::vector<wire::Run> out;
+    for (const ChunkRun& run : runs) out.emplace_back(run.first, run.count);
+    b.Finish(wire::CreateResend(b, request_id, b.CreateVectorOfStructs(out)));
+    return bytes_of(b);
+}
+
+Resend Resend::parse(ConstByteSpan bytes) {
+    const auto& r = verified_root<wire::Resend>(bytes, "request to send again");
+    Resend out{r.request_id(), {}};
+    for (const wire::Run* run : *r.runs()) out.runs.push_back({run->first(), run->count()});
+    return out;
+}
+
 std::optional<std::uint64_t> offered_request(ConstByteSpan offer) {
     try {
         return verified_root<wire::Manifest>(offer, "manifest").request_id();

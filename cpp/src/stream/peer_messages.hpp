@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lynx/buffer.hpp"
+#include "stream/chunk_run.hpp"
 
 namespace lynx {
 
@@ -19,6 +20,8 @@ enum class MessageType : std::uint8_t {
     kCancel = 6,     // either: a Notice with the reason; from a sender also with what it has posted
     kCancelled = 7,  // the sender's answer to a receiver's kCancel: what it has posted, with nothing more to come
     kUser = 8,       // the embedder's own
+    kSent = 16,      // sender: a Sent
+    kResend = 17,    // receiver: a Resend
 };
 
 struct Hello {
@@ -38,6 +41,24 @@ struct Notice {
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Notice parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// All chunks of the first `parts` parts have been written.
+struct Sent {
+    std::uint64_t request_id = 0;
+    std::uint8_t parts = 0;
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static Sent parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// These chunks are missing or came damaged.
+struct Resend {
+    std::uint64_t request_id = 0;
+    std::vector<ChunkRun> runs;
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static Resend parse(ConstByteSpan bytes);  // throws ProtocolError
 };
 
 /// The request that an offer is for, if that much of it can be read, whatever its version.

@@ -22,7 +22,7 @@ Deadline soon() {
 }
 
 NodeOptions small() {
-    return {.fabric = {}, .arena_bytes = 1u << 20, .endpoint = {}};
+    return {.fabric = {}, .arena_bytes = 1u << 20};
 }
 
 void send(ControlChannel& channel, MessageType type, ConstByteSpan payload) {
@@ -108,6 +108,7 @@ TEST(Peer, ClaimingMoreThanThereIsMemoryForIsRefusedBeforeAnyIsTaken) {
     Stranger stranger(node, {node.provider(), node.address()});
     Manifest huge = TestCache(1, 1, 8, 64).manifest(5);
     for (auto& t : huge.tensors) t.spec.heads = 1000, t.spec.tokens = 1'000'000, t.spec.head_dim = 1024;
+    huge.chunk_bytes = kMaxChunkBytes;
     send(*stranger.channel, MessageType::kOffer, huge.serialize());
     EXPECT_THROW((void)stranger.peer->accept_offer(soon()), ArenaFull);
     EXPECT_EQ(node.arena_free_bytes(), node.arena_bytes());
