@@ -29,11 +29,14 @@ class LYNX_API Peer {
     Peer& operator=(Peer&&) noexcept;
     ~Peer();  ///< closes the connection; transfers that are not finished fail on both sides
 
-    /// Sending side: offers `manifest` and waits for the grant. Throws ProtocolError with the receiver's words if it
-    /// refuses, InvalidArgument if a transfer of that request_id is under way, Timeout, PeerLost.
+    /// Sending side: waits for room in the arena, first come, first served; then offers `manifest` and waits for the
+    /// grant. Throws ProtocolError with the receiver's words if it refuses, InvalidArgument if a transfer of that
+    /// request_id is under way, ArenaFull (it could never fit), Timeout, PeerLost.
     [[nodiscard]] PlaneSender offer(Manifest manifest, Deadline deadline, const SenderOptions& options = {});
     /// Receiving side: waits for the next offer, takes a slot for it and grants it. Nothing at the deadline. An offer
-    /// that cannot be taken (too large, not understood) is refused in words, and thrown here.
+    /// that cannot be taken (too large, not understood) is refused in words, and thrown here. One for which other
+    /// requests leave no room in the arena waits for it, over several calls if need be; over all peers of the node the
+    /// first to come is the first to be served.
     [[nodiscard]] std::optional<PlaneReceiver> accept_offer(Deadline deadline, const ReceiverOptions& options = {});
 
     /// Sender: waits until the receiver has confirmed that it has all. False at the deadline. Throws what ended the
@@ -64,7 +67,8 @@ class LYNX_API Peer {
     friend class Listener;
     struct Impl;
     explicit Peer(std::unique_ptr<Impl> impl) noexcept;
-    [[nodiscard]] PlaneSender granted(Manifest manifest, const Grant& grant, const SenderOptions& options);
+    [[nodiscard]] PlaneSender granted(Manifest manifest, const Grant& grant, const SenderOptions& options,
+                                      ArenaBlock room);
     std::unique_ptr<Impl> impl_;
 };
 

@@ -16,10 +16,16 @@
 
 namespace lynx {
 
+class ArenaBlock;
+class ShardPlan;
+
 struct ReceiverOptions {
     /// Asks the sender for at most so many payload bytes per second; 0 for no limit.
     std::uint64_t bytes_per_second = 0;
     const Codec* codec = nullptr;  ///< Codec::best() if null
+    /// For a request in shards: what this plan does not foresee for receiving rank `shard` is refused. Outlives the call.
+    const ShardPlan* plan = nullptr;
+    std::uint32_t shard = 0;
 };
 
 /// What is complete and checked, at one moment. `number` grows by one with each tensor's part that becomes complete.
@@ -35,7 +41,7 @@ struct Revision {
 /// Every member may be called from any thread.
 class LYNX_API PlaneReceiver {
    public:
-    /// Takes a slot. Throws ArenaFull, InvalidArgument.
+    /// Takes a slot. Throws ArenaFull, InvalidArgument, ProtocolError (ReceiverOptions::plan).
     PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options = {});
     PlaneReceiver(PlaneReceiver&&) noexcept;
     PlaneReceiver& operator=(PlaneReceiver&&) noexcept;
@@ -80,6 +86,9 @@ class LYNX_API PlaneReceiver {
     [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 
    private:
+    friend class Peer;
+    /// In room that has been taken before.
+    PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options, ArenaBlock room);
     std::shared_ptr<Node::Impl> node_;
     std::shared_ptr<State> state_;
 };

@@ -16,6 +16,8 @@
 
 namespace lynx {
 
+class ArenaBlock;
+
 /// Which chunks go first, over all transfers of a node: strictly by class, but that each lower class keeps a small
 /// share (NodeOptions::floor).
 enum class SendClass : std::uint8_t { kAnchor = 0, kResidual = 1, kExact = 2 };
@@ -82,6 +84,10 @@ class LYNX_API PlaneSender {
     [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 
    private:
+    friend class Peer;
+    /// In room that has been taken before.
+    PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant, const SenderOptions& options,
+                ArenaBlock room);
     std::shared_ptr<Node::Impl> node_;
     std::shared_ptr<State> state_;
 };

@@ -4,6 +4,7 @@
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
+#include "lynx/shards.hpp"
 #include "stream/peer_impl.hpp"
 
 namespace lynx {
@@ -67,6 +68,8 @@ PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOption
     const std::vector<std::byte> offer = manifest.serialize();
     impl_->open_outgoing(id);
     try {
+        // This side's room first, so that no slot of the other side's waits for it.
+        ArenaBlock room = impl_->take_room(SlotLayout(manifest).bytes(), deadline);
         ReplySlot reply(*impl_, id);
         impl_->send(MessageType::kOffer, offer);
         const auto answer = reply.wait(deadline);
@@ -74,17 +77,17 @@ PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOption
         if (answer->type == static_cast<std::uint8_t>(MessageType::kRefuse))
             throw ProtocolError(
                 text("request ", id, " was refused by ", name(), ": ", Notice::parse(answer->payload).reason));
-        return granted(std::move(manifest), Grant::parse(answer->payload), options);
+        return granted(std::move(manifest), Grant::parse(answer->payload), options, std::move(room));
     } catch (...) {
         impl_->close_outgoing(id);
         throw;
     }
 }
 
-PlaneSender Peer::granted(Manifest manifest, const Grant& grant, const SenderOptions& options) {
+PlaneSender Peer::granted(Manifest manifest, const Grant& grant, const SenderOptions& options, ArenaBlock room) {
     const std::uint64_t id = manifest.request_id;
     try {
-        PlaneSender sender(impl_->node, impl_->fabric_peer, std::move(manifest), grant, options);
+        PlaneSender sender(impl_->node, impl_->fabric_peer, std::move(manifest), grant, options, std::move(room));
         impl_->attach(id, sender.state());
         return sender;
     } catch (const Cancelled&) {
@@ -101,7 +104,11 @@ std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const Receive
     if (!bytes) return std::nullopt;
     std::optional<PlaneReceiver> receiver;
     try {
-        receiver.emplace(impl_->node, Manifest::parse(*bytes), options);
+        Manifest manifest = Manifest::parse(*bytes);
+        if (options.plan != nullptr) options.plan->check(manifest, options.shard);
+        auto room = impl_->room_for_offer(manifest, *bytes, deadline);
+        if (!room) return std::nullopt;
+        receiver.emplace(PlaneReceiver(impl_->node, std::move(manifest), options, std::move(*room)));
         impl_->attach(receiver->manifest().request_id, receiver->state());
         impl_->send(MessageType::kGrant, receiver->grant().serialize());
         return receiver;

@@ -42,6 +42,12 @@ struct Peer::Impl {
     /// Throws ProtocolError if the number is in use.
     void attach(std::uint64_t request_id, const std::weak_ptr<PlaneReceiver::State>& receiver);
 
+    /// Room for a transfer of this side. Throws Timeout, ArenaFull, PeerLost.
+    [[nodiscard]] ArenaBlock take_room(std::size_t bytes, Deadline deadline);
+    /// The same for an offer; at the deadline nothing, and the offer is the next one again.
+    [[nodiscard]] std::optional<ArenaBlock> room_for_offer(const Manifest& manifest,
+                                                           const std::vector<std::byte>& offer, Deadline deadline);
+
     struct Outgoing {
         std::weak_ptr<PlaneSender::State> sender;  // none before the grant
         bool granted = false;
@@ -59,6 +65,7 @@ struct Peer::Impl {
     std::exception_ptr lost;
     std::deque<std::vector<std::byte>> offers;
     std::deque<std::vector<std::byte>> messages;
+    std::map<std::uint64_t, std::uint64_t> turns;  // in the arena's line, of offers that wait for room
     /// Answers to this side's offers and cancels: a key is there while somebody waits.
     std::map<std::uint64_t, std::optional<ControlMessage>> replies;
     std::map<std::uint64_t, Outgoing> outgoing;  // by request, from the offer to its end

@@ -9,7 +9,10 @@
 namespace lynx {
 
 PlaneReceiver::PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options)
-    : node_(node.impl()), state_(std::make_shared<State>(*node_, std::move(manifest), options)) {
+    : PlaneReceiver(node, std::move(manifest), options, ArenaBlock()) {}
+
+PlaneReceiver::PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options, ArenaBlock room)
+    : node_(node.impl()), state_(std::make_shared<State>(*node_, std::move(manifest), options, std::move(room))) {
     try {
         state_->slot = node_->slots.add(state_);
     } catch (...) {

@@ -26,7 +26,12 @@ void check(const Priority& priority) {
 
 PlaneSender::PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant,
                          const SenderOptions& options)
-    : node_(node.impl()), state_(std::make_shared<State>(*node_, peer, std::move(manifest), grant, options)) {
+    : PlaneSender(node, peer, std::move(manifest), grant, options, ArenaBlock()) {}
+
+PlaneSender::PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant,
+                         const SenderOptions& options, ArenaBlock room)
+    : node_(node.impl()),
+      state_(std::make_shared<State>(*node_, peer, std::move(manifest), grant, options, std::move(room))) {
     check(options.priority);
     if (!node_->queue->knows(peer))
         throw InvalidArgument(

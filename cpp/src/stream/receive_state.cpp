@@ -5,6 +5,7 @@
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
+#include "lynx/shards.hpp"
 #include "stream/tensor_head.hpp"
 
 namespace lynx {
@@ -21,6 +22,11 @@ std::uint64_t random_seed() {
     return std::uint64_t{random()} << 32 | random();
 }
 
+Manifest foreseen(Manifest manifest, const ReceiverOptions& options) {
+    if (options.plan != nullptr) options.plan->check(manifest, options.shard);
+    return manifest;
+}
+
 std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
     std::vector<MemoryRegion> regions;
     for (const auto& rail : node.rails) regions.emplace_back(rail->fabric, memory);
@@ -29,13 +35,13 @@ std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
 
 }  // namespace
 
-PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options)
+PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options, ArenaBlock room)
     : node(node_),
-      manifest(std::move(manifest_)),
+      manifest(foreseen(std::move(manifest_), options)),
       layout(manifest),
       bytes_per_second(options.bytes_per_second),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
-      offset(node.arena.allocate(std::max<std::size_t>(layout.bytes(), 1))),
+      block(room.taken() ? std::move(room) : node.arena.allocate(layout.bytes())),
       seed(random_seed()),
       chunks(layout.chunks(), Chunk::kMissing),
       asked(layout.chunks()),
@@ -48,20 +54,13 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
             if (missing[t].at(p) == 0) revision.tensors_ready.at(p) += 1;
         }
     }
-    try {
-        regions = open_regions(node, node.memory.span().subspan(offset, std::max<std::size_t>(layout.bytes(), 1)));
-    } catch (...) {
-        node.arena.release(offset);
-        throw;
-    }
+    regions = open_regions(node, node.memory.span().subspan(block.offset(), std::max<std::size_t>(layout.bytes(), 1)));
 }
 
 PlaneReceiver::State::~State() {
     node.slots.remove(slot);
     // Otherwise a write of a sender that has not been heard of may still come: the memory stays taken.
-    const bool quiet = settled || complete();
-    regions.clear();
-    if (quiet) node.arena.release(offset);
+    if (!settled && !complete()) block.keep();
 }
 
 void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
@@ -82,7 +81,7 @@ void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
     } else {
         chunks[number] = Chunk::kUnchecked;  // its checksum comes with the first chunk
     }
-    if (error || settled) changed.notify_all();  // settle() counts every arrival
+    if (error || settled) notify();  // settle() counts every arrival
 }
 
 void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::Chunk& chunk) {
@@ -133,12 +132,17 @@ void PlaneReceiver::State::leave(std::uint32_t number, std::uint32_t tensor, uns
     if (--missing[tensor].at(part) > 0) return;
     revision.tensors_ready.at(part) += 1;
     revision.number += 1;
-    changed.notify_all();
+    notify();
 }
 
 void PlaneReceiver::State::end(const std::exception_ptr& cause) {
     if (!error) error = cause;
+    notify();
+}
+
+void PlaneReceiver::State::notify() noexcept {
     changed.notify_all();
+    if (signal) signal->ring();
 }
 
 void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {

@@ -14,8 +14,32 @@
 
 namespace lynx {
 
+/// Rung whenever something in one of several transfers changes. Whoever waits reads the count, looks at the transfers,
+/// and waits for another count: never with both locks.
+class ChangeSignal {
+   public:
+    void ring() noexcept {
+        const std::lock_guard lock(mutex_);
+        count_ += 1;
+        changed_.notify_all();
+    }
+    [[nodiscard]] std::uint64_t count() const noexcept {
+        const std::lock_guard lock(mutex_);
+        return count_;
+    }
+    void wait_past(std::uint64_t count, Deadline deadline) const noexcept {
+        std::unique_lock lock(mutex_);
+        changed_.wait_until(lock, deadline.at(), [&] { return count_ != count; });
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    std::uint64_t count_ = 0;
+};
+
 struct PlaneReceiver::State {
-    State(Node::Impl& node, Manifest manifest, const ReceiverOptions& options);
+    State(Node::Impl& node, Manifest manifest, const ReceiverOptions& options, ArenaBlock room = {});
     ~State();
     State(const State&) = delete;
     State& operator=(const State&) = delete;
@@ -45,7 +69,7 @@ struct PlaneReceiver::State {
     [[nodiscard]] bool complete() const { return all_ready(layout.parts() - 1); }
     [[nodiscard]] Grant grant() const;
 
-    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(offset, layout.bytes()); }
+    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(block.offset(), layout.bytes()); }
 
     // Not an owner: see PlaneSender::State.
     Node::Impl& node;
@@ -53,14 +77,15 @@ struct PlaneReceiver::State {
     const SlotLayout layout;
     const std::uint64_t bytes_per_second;
     const Codec& codec;
-    const std::size_t offset;  // in the arena
+    ArenaBlock block;
     const std::uint64_t seed;
     std::uint32_t slot = 0;  // set once, before the state is shared
 
     mutable std::mutex mutex;
     mutable std::condition_variable changed;
     // Guarded by mutex:
-    std::vector<MemoryRegion> regions;  // of the slot, one a rail; gone once nothing may be written any more
+    std::shared_ptr<ChangeSignal> signal;  // of those who watch several transfers; may be none
+    std::vector<MemoryRegion> regions;  // of the slot, one a rail; behind the block, so that they end before it
     enum class Chunk : std::uint8_t { kMissing, kUnchecked, kGood, kUnused };
     std::vector<Chunk> chunks;
     std::vector<std::uint8_t> asked;                            // how often, for each chunk
@@ -75,6 +100,7 @@ struct PlaneReceiver::State {
 
    private:
     // The mutex is held.
+    void notify() noexcept;
     void check(std::uint32_t number, const SlotLayout::Chunk& chunk);
     void check_first(std::uint32_t number, const SlotLayout::Chunk& chunk);
     void take(std::uint32_t number, const SlotLayout::Chunk& chunk, bool intact);

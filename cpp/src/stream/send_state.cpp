@@ -18,13 +18,13 @@ std::uint64_t lower_rate(std::uint64_t a, std::uint64_t b) {
 }  // namespace
 
 PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, const Grant& grant_,
-                          const SenderOptions& options)
+                          const SenderOptions& options, ArenaBlock room)
     : node(node_),
       peer(peer_),
       manifest(std::move(manifest_)),
       layout(manifest),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
-      offset(node.arena.allocate(layout.bytes())),
+      block(room.taken() ? std::move(room) : node.arena.allocate(layout.bytes())),
       grant(grant_),
       priority(options.priority),
       bucket(lower_rate(options.bytes_per_second, grant_.bytes_per_second)),
@@ -34,17 +34,10 @@ PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, c
         progress.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) unwritten.at(p) += layout.chunks(t, p).count();
     }
-    try {
-        check(grant);
-    } catch (...) {
-        node.arena.release(offset);
-        throw;
-    }
+    check(grant);
 }
 
-PlaneSender::State::~State() {
-    node.arena.release(offset);
-}
+PlaneSender::State::~State() = default;
 
 void PlaneSender::State::check(const Grant& given) const {
     if (given.request_id != manifest.request_id)
@@ -152,7 +145,7 @@ Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerI
     const std::lock_guard lock(mutex);
     const Extent extent = layout.chunk(number).extent;
     const RemoteRegion& region = grant.regions[rail % grant.regions.size()];
-    return {.source = node.memory.span().subspan(offset + extent.offset, extent.bytes),
+    return {.source = node.memory.span().subspan(block.offset() + extent.offset, extent.bytes),
             .descriptor = node.rails[rail]->region.descriptor(),
             .peer = rail_peer,
             .remote_address = region.address + extent.offset,

@@ -28,7 +28,8 @@ struct SendCandidate {
 };
 
 struct PlaneSender::State {
-    State(Node::Impl& node, PeerId peer, Manifest manifest, const Grant& grant, const SenderOptions& options);
+    State(Node::Impl& node, PeerId peer, Manifest manifest, const Grant& grant, const SenderOptions& options,
+          ArenaBlock room = {});
     ~State();
     State(const State&) = delete;
     State& operator=(const State&) = delete;
@@ -52,7 +53,7 @@ struct PlaneSender::State {
 
     /// A tensor is coded: its chunks may go.
     void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
-    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(offset, layout.bytes()); }
+    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(block.offset(), layout.bytes()); }
     /// The mutex is held.
     [[nodiscard]] bool all_written() const;
 
@@ -79,7 +80,7 @@ struct PlaneSender::State {
     const Manifest manifest;
     const SlotLayout layout;
     const Codec& codec;
-    const std::size_t offset;  // in the arena
+    const ArenaBlock block;
 
     std::mutex mutex;
     std::condition_variable changed;
