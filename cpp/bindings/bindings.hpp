@@ -29,6 +29,7 @@ void bind_plane_sender(nb::module_& m);
 void bind_plane_receiver(nb::module_& m);
 void bind_peer(nb::module_& m);
 void bind_session(nb::module_& m);
+void bind_shards(nb::module_& m);
 
 /// Where what is borrowed has to lie.
 enum class Memory : std::uint8_t { kHost, kCuda };

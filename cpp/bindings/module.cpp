@@ -20,6 +20,7 @@ NB_MODULE(_core, m) {
     bind_plane_sender(m);
     bind_plane_receiver(m);
     bind_peer(m);
+    bind_shards(m);
     bind_session(m);
 }
 

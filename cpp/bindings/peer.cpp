@@ -5,6 +5,7 @@
 
 #include "bindings.hpp"
 #include "lynx/error.hpp"
+#include "lynx/shards.hpp"
 
 namespace lynx::bindings {
 
@@ -42,13 +43,16 @@ void bind_peer(nb::module_& m) {
             "Sending side: offers a transfer and waits for the grant.")
         .def(
             "accept_offer",
-            [](Peer& peer, double timeout_s, std::uint64_t bytes_per_second) {
+            [](Peer& peer, double timeout_s, std::uint64_t bytes_per_second, const ShardPlan* plan,
+               std::uint32_t shard) {
                 return interruptible(timeout_s, [&](Deadline d) {
-                    return peer.accept_offer(d, {.bytes_per_second = bytes_per_second});
+                    return peer.accept_offer(d, {.bytes_per_second = bytes_per_second, .plan = plan, .shard = shard});
                 });
             },
             nb::arg("timeout_s") = kDefaultTimeout, nb::kw_only(), nb::arg("bytes_per_second") = 0,
-            "Receiving side: the next transfer, or None if the time is up.")
+            nb::arg("plan").none() = nb::none(), nb::arg("shard") = 0,
+            "Receiving side: the next transfer, or None if the time is up. What `plan` does not foresee for receiving "
+            "rank `shard` is refused.")
         .def(
             "finish",
             [](Peer& peer, PlaneSender& sender, double timeout_s) {

@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lynx._core import Coding, Manifest, PlaneReceiver, ProtocolError, Revision, Session, TensorRole, Timeout
+from lynx._core import (
+    Coding,
+    Manifest,
+    PlaneReceiver,
+    ProtocolError,
+    Revision,
+    Session,
+    ShardedReceiver,
+    TensorRole,
+    Timeout,
+)
 from lynx.policies.base import Action, Policy, PolicyError, Tier
 
 if TYPE_CHECKING:
@@ -72,7 +82,7 @@ Event = Started | Arrived | Drafted | Committed | RolledBack | Done
 
 
 def decode(
-    receiver: PlaneReceiver,
+    receiver: PlaneReceiver | ShardedReceiver,
     engine: Engine,
     policy: Policy,
     *,
@@ -191,7 +201,7 @@ def _late(revision: Revision, session: Session, timeout_s: float) -> str:
 class _Cache:
     """Which part each layer's prompt rows hold, and how they get to hold a finer one."""
 
-    def __init__(self, receiver: PlaneReceiver, engine: Engine) -> None:
+    def __init__(self, receiver: PlaneReceiver | ShardedReceiver, engine: Engine) -> None:
         manifest = receiver.manifest
         self._receiver = receiver
         self._engine = engine

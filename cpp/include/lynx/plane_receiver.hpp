@@ -23,7 +23,8 @@ struct ReceiverOptions {
     /// Asks the sender for at most so many payload bytes per second; 0 for no limit.
     std::uint64_t bytes_per_second = 0;
     const Codec* codec = nullptr;  ///< Codec::best() if null
-    /// For a request in shards: what this plan does not foresee for receiving rank `shard` is refused. Outlives the call.
+    /// For a request in shards: what this plan does not foresee for receiving rank `shard` is refused. Outlives the
+    /// call.
     const ShardPlan* plan = nullptr;
     std::uint32_t shard = 0;
 };

@@ -35,8 +35,8 @@ struct LYNX_API ShardLayout {
     std::vector<std::vector<Shard>> ranks;  ///< by rank; of each in layer order
 
     /// The usual one: `pipeline` stages, the first ones a layer longer if they do not come out even, and in each
-    /// `tensor` ranks, that is rank stage * tensor + i. Heads are dealt likewise; where a layer has fewer than `tensor`,
-    /// each is owned by as many consecutive ranks. Throws InvalidArgument where that does not come out even.
+    /// `tensor` ranks, that is rank stage * tensor + i. Heads are dealt likewise; where a layer has fewer than
+    /// `tensor`, each is owned by as many consecutive ranks. Throws InvalidArgument where that does not come out even.
     [[nodiscard]] static ShardLayout even(std::vector<LayerShape> layers, std::uint32_t tensor,
                                           std::uint32_t pipeline = 1);
 
@@ -69,7 +69,8 @@ class LYNX_API ShardPlan {
 
     [[nodiscard]] const ShardLayout& senders() const noexcept { return senders_; }
     [[nodiscard]] const ShardLayout& receivers() const noexcept { return receivers_; }
-    /// In layer order, one for each layer at most; K and V alike. Empty if these two have nothing to do with each other.
+    /// In layer order, one for each layer at most; K and V alike. Empty if these two have nothing to do with each
+    /// other.
     [[nodiscard]] std::span<const ShardPiece> pieces(std::uint32_t sender, std::uint32_t receiver) const;
     /// Whom a receiving rank gets something from, and a sending rank has something for.
     [[nodiscard]] std::vector<std::uint32_t> senders_to(std::uint32_t receiver) const;

@@ -15,8 +15,7 @@ constexpr auto kWaitSlice = std::chrono::milliseconds(50);
 // A place in the line, for as long as it lives.
 class Waiting {
    public:
-    Waiting(std::mutex& mutex, std::condition_variable& changed, std::multiset<std::uint64_t>& line,
-            std::uint64_t turn)
+    Waiting(std::mutex& mutex, std::condition_variable& changed, std::multiset<std::uint64_t>& line, std::uint64_t turn)
         : mutex_(mutex), changed_(changed), line_(line) {
         const std::lock_guard lock(mutex_);
         place_ = line_.insert(turn);

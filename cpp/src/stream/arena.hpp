@@ -22,8 +22,7 @@ class ArenaBlock {
    public:
     ArenaBlock() noexcept = default;
     ArenaBlock(Arena& arena, std::size_t offset) noexcept : arena_(&arena), offset_(offset) {}
-    ArenaBlock(ArenaBlock&& other) noexcept
-        : arena_(std::exchange(other.arena_, nullptr)), offset_(other.offset_) {}
+    ArenaBlock(ArenaBlock&& other) noexcept : arena_(std::exchange(other.arena_, nullptr)), offset_(other.offset_) {}
     ArenaBlock& operator=(ArenaBlock&& other) noexcept {
         std::swap(arena_, other.arena_);
         std::swap(offset_, other.offset_);

@@ -139,8 +139,14 @@ std::vector<std::byte> Manifest::serialize() const {
 Manifest Manifest::parse(ConstByteSpan bytes) {
     const auto& m = verified_root<wire::Manifest>(bytes, "manifest");
     check_version(m.version(), kManifestVersion, "manifest");
-    Manifest out{m.request_id(), m.model()->str(), m.context_tokens(), m.first_token(),
-                 m.parts(),      m.chunk_bytes(),  m.checksums(),      {},
+    Manifest out{m.request_id(),
+                 m.model()->str(),
+                 m.context_tokens(),
+                 m.first_token(),
+                 m.parts(),
+                 m.chunk_bytes(),
+                 m.checksums(),
+                 {},
                  {}};
     if (const wire::ManifestShard* s = m.shard())
         out.shard = {s->sender(),       s->senders(),     s->receiver(),         s->receivers(),

@@ -69,7 +69,9 @@ struct PlaneReceiver::State {
     [[nodiscard]] bool complete() const { return all_ready(layout.parts() - 1); }
     [[nodiscard]] Grant grant() const;
 
-    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(block.offset(), layout.bytes()); }
+    [[nodiscard]] ByteSpan memory() const noexcept {
+        return node.memory.span().subspan(block.offset(), layout.bytes());
+    }
 
     // Not an owner: see PlaneSender::State.
     Node::Impl& node;
@@ -85,7 +87,7 @@ struct PlaneReceiver::State {
     mutable std::condition_variable changed;
     // Guarded by mutex:
     std::shared_ptr<ChangeSignal> signal;  // of those who watch several transfers; may be none
-    std::vector<MemoryRegion> regions;  // of the slot, one a rail; behind the block, so that they end before it
+    std::vector<MemoryRegion> regions;     // of the slot, one a rail; behind the block, so that they end before it
     enum class Chunk : std::uint8_t { kMissing, kUnchecked, kGood, kUnused };
     std::vector<Chunk> chunks;
     std::vector<std::uint8_t> asked;                            // how often, for each chunk

@@ -53,7 +53,9 @@ struct PlaneSender::State {
 
     /// A tensor is coded: its chunks may go.
     void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
-    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(block.offset(), layout.bytes()); }
+    [[nodiscard]] ByteSpan memory() const noexcept {
+        return node.memory.span().subspan(block.offset(), layout.bytes());
+    }
     /// The mutex is held.
     [[nodiscard]] bool all_written() const;
 

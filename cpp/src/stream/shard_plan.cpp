@@ -112,8 +112,7 @@ Manifest ShardPlan::manifest(const Manifest& whole, std::uint32_t sender, std::u
                       widest(senders_.layers),
                       senders_.ranks[sender]};
     for (const ManifestTensor& t : whole.tensors) {
-        if (t.layer >= senders_.layers.size() || t.first_head != 0 ||
-            t.spec.heads != senders_.layers[t.layer].heads)
+        if (t.layer >= senders_.layers.size() || t.first_head != 0 || t.spec.heads != senders_.layers[t.layer].heads)
             throw InvalidArgument(text("the manifest of the whole cache has ", place_of(t),
                                        "; the plan cuts tensors of all heads of its layers"));
         const auto piece = std::lower_bound(own.begin(), own.end(), t.layer,
@@ -159,8 +158,8 @@ void ShardPlan::check(const Manifest& manifest, std::uint32_t receiver) const {
             throw ProtocolError(text("sender ", s.sender, " offers ", place_of(t), ", head_dim ", t.spec.head_dim,
                                      " of ", name_of(t.spec.dtype), "; the plan here has head_dim ", shape.head_dim,
                                      " of ", name_of(shape.dtype), shape.value ? "" : ", and no V"));
-        seen[static_cast<std::size_t>(piece - own.begin())] |= static_cast<std::uint8_t>(
-            1u << static_cast<unsigned>(t.role));
+        seen[static_cast<std::size_t>(piece - own.begin())] |=
+            static_cast<std::uint8_t>(1u << static_cast<unsigned>(t.role));
     }
     for (std::size_t i = 0; i < own.size(); ++i)
         if (seen[i] != (senders_.layers[own[i].layer].value ? 3 : 1))
@@ -176,8 +175,8 @@ void put_shard(PlaneSender& sender, std::uint32_t layer, TensorRole role, const 
         return layer >= s.first_layer && layer - s.first_layer < s.layers;
     });
     if (owner == manifest.shard.owned.end())
-        throw InvalidArgument(text("layer ", layer, " was put by sender ", manifest.shard.sender,
-                                   ", which owns nothing of it"));
+        throw InvalidArgument(
+            text("layer ", layer, " was put by sender ", manifest.shard.sender, ", which owns nothing of it"));
     if (source.heads() != owner->heads)
         throw InvalidArgument(text("a tensor of ", source.heads(), " heads was put for layer ", layer, "; sender ",
                                    manifest.shard.sender, " owns ", owner->heads, " of it: pass all of them"));

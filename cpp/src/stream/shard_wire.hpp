@@ -18,8 +18,7 @@ namespace lynx {
 [[nodiscard]] inline std::vector<Shard> shards_of(const flatbuffers::Vector<const wire::Shard*>& shards) {
     std::vector<Shard> out;
     out.reserve(shards.size());
-    for (const wire::Shard* s : shards)
-        out.push_back({s->first_layer(), s->layers(), s->first_head(), s->heads()});
+    for (const wire::Shard* s : shards) out.push_back({s->first_layer(), s->layers(), s->first_head(), s->heads()});
     return out;
 }
 

@@ -33,8 +33,8 @@ std::string reason_of(const std::exception_ptr& error) {
 /// A request's transfers say the same of it, but for its first token, which some may not know yet.
 void check_same_request(const Manifest& one, const Manifest& other) {
     const auto refuse = [&](const char* what) {
-        throw ProtocolError(text("senders ", one.shard.sender, " and ", other.shard.sender, " do not agree on the ", what,
-                                 " of request ", one.request_id));
+        throw ProtocolError(text("senders ", one.shard.sender, " and ", other.shard.sender, " do not agree on the ",
+                                 what, " of request ", one.request_id));
     };
     if (one.request_id != other.request_id) refuse("number");
     if (one.model != other.model) refuse("model");
@@ -165,8 +165,9 @@ ShardedReceiver::ShardedReceiver(const ShardPlan& plan, std::uint32_t receiver, 
         missing.erase(at);
     }
     if (!missing.empty())
-        throw ProtocolError(text("receiver ", receiver, " gets ", missing.size(), " transfers more, the first from sender ",
-                                 missing.front(), ": accept all of them first"));
+        throw ProtocolError(text("receiver ", receiver, " gets ", missing.size(),
+                                 " transfers more, the first from sender ", missing.front(),
+                                 ": accept all of them first"));
     impl_->manifest = assembled(sources);
     for (const ManifestTensor& t : impl_->manifest.tensors) impl_->tensors.emplace(key(t.layer, t.role), t);
     for (std::size_t i = 0; i < sources.size(); ++i)

@@ -1,0 +1,59 @@
+// What Python sees of whatever receives a cache, whether in one transfer or in several.
+#pragma once
+
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+
+#include "bindings.hpp"
+#include "lynx/plane_receiver.hpp"
+
+namespace lynx::bindings {
+
+template <class Receiver>
+void bind_receiving(nb::class_<Receiver>& c) {
+    c.def_prop_ro("manifest", &Receiver::manifest, nb::rv_policy::copy)
+        .def_prop_ro("revision", &Receiver::revision)
+        .def_prop_ro(
+            "tier", &Receiver::tier,
+            "The finest part that is complete for all layers, with every part before it; None before the anchor.")
+        .def("ready", nb::overload_cast<unsigned>(&Receiver::ready, nb::const_), nb::arg("part"),
+             "Is this part, and each before it, complete for all layers?")
+        .def("layer_ready", nb::overload_cast<std::uint32_t, unsigned>(&Receiver::ready, nb::const_), nb::arg("layer"),
+             nb::arg("part"))
+        .def(
+            "wait",
+            [](const Receiver& r, unsigned part, double timeout_s) {
+                return interruptible(timeout_s, [&](Deadline d) { return r.wait(part, d); });
+            },
+            nb::arg("part"), nb::arg("timeout_s"), "Waits for ready(part). False if the time is up.")
+        .def(
+            "wait_layer",
+            [](const Receiver& r, std::uint32_t layer, unsigned part, double timeout_s) {
+                return interruptible(timeout_s, [&](Deadline d) { return r.wait(layer, part, d); });
+            },
+            nb::arg("layer"), nb::arg("part"), nb::arg("timeout_s"))
+        .def(
+            "wait_newer",
+            [](const Receiver& r, std::uint64_t after, double timeout_s) {
+                std::optional<Revision> revision;
+                (void)interruptible(timeout_s, [&](Deadline d) {
+                    revision = r.wait_newer(after, d);
+                    return revision->number > after;
+                });
+                return *revision;
+            },
+            nb::arg("after"), nb::arg("timeout_s"),
+            "The current revision, once it is newer than `after` or the time is up.")
+        .def(
+            "decode",
+            [](const Receiver& r, std::uint32_t layer, TensorRole role, unsigned part, nb::handle out) {
+                const DestinationTensor tensor = borrow_destination(out);
+                const nb::gil_scoped_release release;
+                r.decode(layer, role, part, tensor.view);
+            },
+            nb::arg("layer"), nb::arg("role"), nb::arg("part"), nb::arg("out"),
+            nb::sig("def decode(self, layer: int, role: TensorRole, part: int, out: object) -> None"),
+            "Decodes a tensor from all planes through `part` into `out` [heads, tokens, head_dim], in place.");
+}
+
+}  // namespace lynx::bindings
