@@ -233,6 +233,111 @@ TEST_P(ManyPeers, ATransferAfterIdleSecondsWorksLikeTheFirst) {
     transfer(link, cache, cache.manifest(2));
 }
 
+TEST_P(ManyPeers, ANewConnectionOfTheSameNodesWorksAfterOneHasEnded) {
+    const Node prefill = node_of(GetParam()), decode = node_of(GetParam());
+    TestCache cache(4, 2, 300, 64);
+    for (std::uint64_t round = 0; round < 3; ++round) {
+        Link link = connect(prefill, decode);
+        transfer(link, cache, cache.manifest(1));
+        // In the middle of another one; its slot stays taken, since nobody is left to say what was posted.
+        auto [sender, receiver] = open(link, cache.manifest(2), {.bytes_per_second = 200'000});
+        cache.put_all(sender);
+        ASSERT_TRUE(receiver.wait(0, 0, soon()));
+        link.at_prefill.reset();
+        EXPECT_THROW((void)receiver.wait(1, soon()), PeerLost);
+        EXPECT_TRUE(link.at_decode->lost());
+        EXPECT_THROW((void)link.at_decode->accept_offer(soon()), PeerLost);
+    }
+}
+
+TEST_P(ManyPeers, AbortedRequestsOfEveryKindLeaveNothingOnEitherSide) {
+    const Node prefill = node_of(GetParam()), decode = node_of(GetParam());
+    Link link = connect(prefill, decode);
+    TestCache cache(2, 2, 100, 64);
+    for (std::uint64_t id = 1; id <= 60; ++id) {
+        auto [sender, receiver] = open(link, cache.manifest(id));
+        if (id % 2 == 0) cache.put_all(sender);
+        switch (id % 3) {
+            case 0: EXPECT_TRUE(link.at_decode->cancel(receiver, "enough", soon())); break;
+            case 1:
+                EXPECT_TRUE(link.at_prefill->cancel(sender, "enough", soon()));
+                try {
+                    EXPECT_TRUE(receiver.wait(1, soon()));  // or all of it had come
+                } catch (const Cancelled&) {
+                }
+                break;
+            default: link.at_decode->finish(receiver);  // whether or not all of it has come
+        }
+        if (id % 3 != 1) {
+            try {
+                EXPECT_TRUE(link.at_prefill->finish(sender, soon()));
+            } catch (const Cancelled&) {
+            }
+        }
+    }
+    EXPECT_TRUE(becomes_free(decode));
+    EXPECT_TRUE(becomes_free(prefill));
+    transfer(link, cache, cache.manifest(1));
+}
+
+// No lease runs out, and no other request comes into a slot that is still read.
+TEST_P(ManyPeers, AReceiverKeepsItsBytesWhileOthersComeAndGo) {
+    TestCache cache(2, 2, 200, 64), other(2, 2, 150, 64);
+    const std::size_t room =
+        SlotLayout(cache.manifest(1, Coding::kRaw, 1)).bytes() + 2 * SlotLayout(other.manifest(1)).bytes();
+    const Node prefill = node_of(GetParam()), decode = node_of(GetParam(), room);
+    Link link = connect(prefill, decode);
+    auto [sender, receiver] = open(link, cache.manifest(1, Coding::kRaw, 1));
+    cache.put_all(sender);
+    ASSERT_TRUE(receiver.wait(0, soon()));
+    link.at_decode->finish(receiver);
+    EXPECT_TRUE(link.at_prefill->finish(sender, soon()));
+    for (std::uint64_t id = 2; id < 60; ++id) {
+        transfer(link, other, other.manifest(id));
+        if (HasFailure()) return;
+    }
+    EXPECT_EQ(cache.error_of(receiver, 0), 0.0F);
+}
+
+TEST_P(ManyPeers, SlotNumbersThatAreAllTakenAreRefusedInWordsAndOneThatIsFreeWorks) {
+    const Node prefill = node_of(GetParam()), decode = node_of(GetParam(), 32u << 20);
+    Link link = connect(prefill, decode);
+    TestCache cache(1, 1, 16, 64);
+    std::vector<PlaneReceiver> all;
+    for (std::uint32_t i = 0; i < ArrivalTag::kMaxSlots; ++i) {
+        all.emplace_back(decode, cache.manifest(i));
+        ASSERT_TRUE(all.back().settle(0, soon()));  // nobody is told of it
+    }
+    auto offering = std::async(std::launch::async, [&]() -> std::string {
+        try {
+            (void)link.at_prefill->offer(cache.manifest(1), soon());
+        } catch (const ProtocolError& e) {
+            return e.what();
+        }
+        return "granted";
+    });
+    EXPECT_THROW((void)link.at_decode->accept_offer(soon()), ArenaFull);
+    EXPECT_NE(offering.get().find("all 1024 are taken"), std::string::npos);
+    all.erase(all.begin() + 7);
+    transfer(link, cache, cache.manifest(2));
+    all.clear();
+    EXPECT_TRUE(becomes_free(decode));
+}
+
+TEST(Writes, AreFewAndLarge) {
+    const TestCache shape(1, 1, 1, 8);  // for its manifest alone
+    Manifest manifest = shape.manifest(1);
+    manifest.tensors.clear();
+    for (std::uint32_t layer = 0; layer < 32; ++layer)
+        for (const TensorRole role : kRoles)
+            manifest.tensors.push_back({layer, role, {.heads = 8, .tokens = 2048, .head_dim = 128}});
+    manifest.chunk_bytes = kDefaultChunkBytes;
+    const SlotLayout layout(manifest);
+    EXPECT_GT(layout.bytes(), 130u << 20);
+    EXPECT_LE(layout.chunks(), layout.bytes() / kDefaultChunkBytes + 64 * manifest.parts)
+        << "one write a chunk, and what is left of each part";
+}
+
 INSTANTIATE_TEST_SUITE_P(Providers, ManyPeers, ::testing::ValuesIn(tested_providers()), provider_test_name);
 
 }  // namespace
