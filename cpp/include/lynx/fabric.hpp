@@ -1,7 +1,8 @@
 // libfabric behind RAII: a provider opened for RMA writes with 32 bits of remote data. This layer moves spans
 // with an opaque tag; it knows nothing of planes, requests or tensors.
 //
-// Who owns what: Fabric holds the provider's fabric and domain; Endpoint and MemoryRegion hold the Fabric alive.
+// Who owns what: a Fabric shares its FabricBackend, which is libfabric unless another one is given; Endpoint and
+// MemoryRegion keep that backend alive.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +26,18 @@ struct ProviderInfo {
     std::string reason;  ///< why not, in words; empty if usable
 };
 
+class FabricBackend;
+class MemoryRegionBackend;
+class EndpointBackend;
+
 struct FabricOptions {
     /// "auto" takes the first usable of: verbs, efa, net, tcp, tcp;ofi_rxm. shm only by name: it reaches this machine
     /// alone.
     std::string provider = "auto";
     /// The local address to use; what peers connect to. Ignored by shm.
     std::string host = "127.0.0.1";
+    /// What moves the bytes instead of libfabric: a test's double. Provider and host then mean nothing.
+    std::shared_ptr<FabricBackend> backend = nullptr;
 };
 
 /// Everything that libfabric lists, each tried with Lynx's needs at `options.host`.
@@ -42,13 +49,14 @@ class LYNX_API Fabric {
    public:
     /// Throws FabricError that lists every provider found and why each was refused.
     explicit Fabric(const FabricOptions& options = {});
-    [[nodiscard]] const std::string& provider() const noexcept;
+    /// On a backend of the caller's.
+    explicit Fabric(std::shared_ptr<FabricBackend> backend);
 
-    struct Impl;  // cpp/src/fabric/fabric_impl.hpp
-    [[nodiscard]] const std::shared_ptr<Impl>& impl() const noexcept { return impl_; }
+    [[nodiscard]] const std::string& provider() const noexcept;
+    [[nodiscard]] const std::shared_ptr<FabricBackend>& backend() const noexcept { return backend_; }
 
    private:
-    std::shared_ptr<Impl> impl_;
+    std::shared_ptr<FabricBackend> backend_;
 };
 
 /// Where a peer may write: handed out by the owner of the memory, used by the writer.
@@ -72,8 +80,9 @@ class LYNX_API MemoryRegion {
     [[nodiscard]] RemoteRegion remote() const noexcept;  ///< for all of memory()
 
    private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
+    std::shared_ptr<FabricBackend> fabric_;  // first in, last out
+    std::unique_ptr<MemoryRegionBackend> region_;
+    ByteSpan memory_;
 };
 
 /// A peer's fabric address as inserted into an endpoint.
@@ -140,9 +149,40 @@ class LYNX_API Endpoint {
     void wake() noexcept;
 
    private:
-    struct Impl;
-    static void park(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    std::shared_ptr<FabricBackend> fabric_;  // first in, last out
+    std::unique_ptr<EndpointBackend> endpoint_;
+};
+
+// ---- what a fabric is made of: implemented for libfabric, and by doubles in tests -----------------------------------
+
+/// Registered memory, until it is destroyed. What each function returns is as MemoryRegion says.
+class LYNX_API MemoryRegionBackend {
+   public:
+    virtual ~MemoryRegionBackend() = default;
+    [[nodiscard]] virtual void* descriptor() const noexcept = 0;
+    [[nodiscard]] virtual RemoteRegion remote() const noexcept = 0;
+};
+
+/// An open endpoint, which is closed when it is destroyed. It does as Endpoint says, and calls its handler as
+/// EndpointHandler says: from one thread, never two calls at once.
+class LYNX_API EndpointBackend {
+   public:
+    virtual ~EndpointBackend() = default;
+    [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
+    [[nodiscard]] virtual PeerId add_peer(ConstByteSpan address) = 0;
+    virtual void remove_peer(PeerId peer) noexcept = 0;
+    virtual void wake() noexcept = 0;
+};
+
+/// Outlives the regions and endpoints that it has made. Its functions may be called from any thread.
+class LYNX_API FabricBackend {
+   public:
+    virtual ~FabricBackend() = default;
+    [[nodiscard]] virtual const std::string& provider() const noexcept = 0;
+    /// `memory` is not empty.
+    [[nodiscard]] virtual std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory) = 0;
+    [[nodiscard]] virtual std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
+                                                                         const EndpointOptions& options) = 0;
 };
 
 }  // namespace lynx
