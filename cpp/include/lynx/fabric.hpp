@@ -53,6 +53,9 @@ class LYNX_API Fabric {
     explicit Fabric(std::shared_ptr<FabricBackend> backend);
 
     [[nodiscard]] const std::string& provider() const noexcept;
+    /// What EndpointHandler::on_written means: true if the bytes are in the peer's memory, false if they have only
+    /// left.
+    [[nodiscard]] bool delivery_complete() const noexcept;
     [[nodiscard]] const std::shared_ptr<FabricBackend>& backend() const noexcept { return backend_; }
 
    private:
@@ -66,18 +69,25 @@ struct RemoteRegion {
     std::uint64_t bytes = 0;
 };
 
-/// Registered host memory. The bytes are the caller's and outlive this object.
+enum class MemoryAccess : std::uint8_t {
+    kLocal,        ///< the source of this process's own writes; no key opens it
+    kRemoteWrite,  ///< that, and whoever has the key may write into it
+};
+
+/// Registered host memory. The bytes are the caller's and outlive this object. Regions may overlap; each has a key of
+/// its own, which opens this region alone and nothing once it is destroyed. What a write with such a key does at
+/// either side, and what the destruction does to one that is half in, depends on the provider: docs/fabric.md.
 class LYNX_API MemoryRegion {
    public:
-    /// Throws FabricError if the provider refuses.
-    MemoryRegion(const Fabric& fabric, ByteSpan memory);
+    /// Throws FabricError if the provider refuses, InvalidArgument for no memory.
+    MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access = MemoryAccess::kRemoteWrite);
     MemoryRegion(MemoryRegion&&) noexcept;
     MemoryRegion& operator=(MemoryRegion&&) noexcept;
     ~MemoryRegion();
 
     [[nodiscard]] ByteSpan memory() const noexcept;
     [[nodiscard]] void* descriptor() const noexcept;     ///< the provider's local handle
-    [[nodiscard]] RemoteRegion remote() const noexcept;  ///< for all of memory()
+    [[nodiscard]] RemoteRegion remote() const noexcept;  ///< for all of memory(); all zeros for kLocal
 
    private:
     std::shared_ptr<FabricBackend> fabric_;  // first in, last out
@@ -113,7 +123,8 @@ class EndpointHandler {
     /// The provider would not take that write yet; next_write has to return it again, some time. True if next_write has
     /// something for other peers meanwhile, so that one that takes nothing does not hold up the rest.
     [[nodiscard]] virtual bool on_refused() noexcept { return false; }
-    /// The source of that write may be reused. (It has left; whether the peer has it, the peer says.)
+    /// The source of that write may be reused. If Fabric::delivery_complete(), its bytes are in the peer's memory;
+    /// otherwise they have left, and whether the peer has them, the peer says.
     virtual void on_written(std::uint64_t cookie) noexcept = 0;
     /// That write failed; it was posted, or it was the one last returned by next_write and could not be.
     virtual void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept = 0;
@@ -179,8 +190,10 @@ class LYNX_API FabricBackend {
    public:
     virtual ~FabricBackend() = default;
     [[nodiscard]] virtual const std::string& provider() const noexcept = 0;
+    [[nodiscard]] virtual bool delivery_complete() const noexcept = 0;
     /// `memory` is not empty.
-    [[nodiscard]] virtual std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory) = 0;
+    [[nodiscard]] virtual std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory,
+                                                                               MemoryAccess access) = 0;
     [[nodiscard]] virtual std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
                                                                          const EndpointOptions& options) = 0;
 };

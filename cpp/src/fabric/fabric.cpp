@@ -20,10 +20,15 @@ const std::string& Fabric::provider() const noexcept {
     return backend_->provider();
 }
 
-MemoryRegion::MemoryRegion(const Fabric& fabric, ByteSpan memory) : fabric_(fabric.backend()), memory_(memory) {
+bool Fabric::delivery_complete() const noexcept {
+    return backend_->delivery_complete();
+}
+
+MemoryRegion::MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access)
+    : fabric_(fabric.backend()), memory_(memory) {
     if (memory.empty())
         throw InvalidArgument("a memory region of 0 bytes cannot be registered; pass at least one byte");
-    region_ = fabric_->register_memory(memory);
+    region_ = fabric_->register_memory(memory, access);
 }
 
 MemoryRegion::MemoryRegion(MemoryRegion&&) noexcept = default;

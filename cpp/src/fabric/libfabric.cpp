@@ -17,6 +17,10 @@ Libfabric::Libfabric(const FabricOptions& options)
                                      [&](fid_domain** d) { return fi_domain(root.get(), info.get(), d, nullptr); });
 }
 
+bool Libfabric::delivery_complete() const noexcept {
+    return (info->tx_attr->op_flags & FI_DELIVERY_COMPLETE) != 0;
+}
+
 bool Libfabric::virtual_addresses() const noexcept {
     return (info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
 }

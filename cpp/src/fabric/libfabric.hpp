@@ -15,7 +15,8 @@ class Libfabric final : public FabricBackend, public std::enable_shared_from_thi
     explicit Libfabric(const FabricOptions& options);
 
     [[nodiscard]] const std::string& provider() const noexcept override { return name; }
-    [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory) override;
+    [[nodiscard]] bool delivery_complete() const noexcept override;
+    [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory, MemoryAccess access) override;
     [[nodiscard]] std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
                                                                  const EndpointOptions& options) override;
 

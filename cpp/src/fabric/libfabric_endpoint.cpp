@@ -31,9 +31,8 @@ std::vector<std::byte> pack_address(const std::string& provider, ConstByteSpan r
 ConstByteSpan unpack_address(ConstByteSpan blob, const std::string& provider) {
     const std::size_t name_bytes = blob.empty() ? 0 : std::to_integer<std::size_t>(blob[0]);
     if (name_bytes == 0 || blob.size() <= 1 + name_bytes) {
-        throw FabricError(
-            text("a peer's fabric address of ", blob.size(),
-                 " bytes is malformed; pass what the peer's LibfabricEndpoint::address() returned, unchanged"));
+        throw FabricError(text("a peer's fabric address of ", blob.size(),
+                               " bytes is malformed; pass what the peer's Endpoint::address() returned, unchanged"));
     }
     const std::string name(reinterpret_cast<const char*>(blob.data()) + 1, name_bytes);
     if (name != provider) {
@@ -46,8 +45,8 @@ ConstByteSpan unpack_address(ConstByteSpan blob, const std::string& provider) {
 /// Keeps an endpoint that cannot be closed until the process ends. Nobody drives it, so nothing more lands in memory.
 void park(std::unique_ptr<EndpointState> state) {
     static std::mutex mutex;
-    static auto* const parked =
-        new std::vector<std::unique_ptr<EndpointState>>;  // not destroyed at exit: that would close them
+    // Not destroyed at exit: that would close them.
+    static auto* const parked = new std::vector<std::unique_ptr<EndpointState>>;
     const std::scoped_lock lock(mutex);
     parked->push_back(std::move(state));
 }
@@ -55,7 +54,11 @@ void park(std::unique_ptr<EndpointState> state) {
 }  // namespace
 
 EndpointState::EndpointState(std::shared_ptr<Libfabric> fabric, EndpointHandler& called, const EndpointOptions& opts)
-    : owner(std::move(fabric)), handler(called), options(opts), info(owner->endpoint_info()) {
+    : owner(std::move(fabric)),
+      handler(called),
+      options(opts),
+      info(owner->endpoint_info()),
+      write_flags(FI_REMOTE_CQ_DATA | FI_COMPLETION | (owner->delivery_complete() ? FI_DELIVERY_COMPLETE : 0)) {
     const std::string& name = owner->name;
     fid_domain* domain = owner->domain.get();
 

@@ -52,6 +52,7 @@ struct EndpointState {
     const EndpointOptions options;
     OperationPool operations;  // outlives the endpoint that writes to it
     InfoHandle info;
+    const std::uint64_t write_flags;  ///< of every write
     Handle<fid_av> addresses;
     Handle<fid_cq> completions;
     Handle<fid_ep> endpoint;

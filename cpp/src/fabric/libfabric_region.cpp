@@ -29,14 +29,15 @@ class LibfabricRegion final : public MemoryRegionBackend {
 
 }  // namespace
 
-std::unique_ptr<MemoryRegionBackend> Libfabric::register_memory(ByteSpan memory) {
+std::unique_ptr<MemoryRegionBackend> Libfabric::register_memory(ByteSpan memory, MemoryAccess access) {
     constexpr int kKeyTries = 8;
+    const bool remote = access == MemoryAccess::kRemoteWrite;
     fid_mr* opened = nullptr;
     int result = -FI_ENOKEY;
     for (int i = 0; i < kKeyTries && result == -FI_ENOKEY; ++i) {
         const std::uint64_t key = provider_keys() ? 0 : random_key(info->domain_attr->mr_key_size);
-        result = fi_mr_reg(domain.get(), memory.data(), memory.size(), FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, &opened,
-                           nullptr);
+        result = fi_mr_reg(domain.get(), memory.data(), memory.size(), FI_WRITE | (remote ? FI_REMOTE_WRITE : 0), 0,
+                           key, 0, &opened, nullptr);
     }
     if (result != 0) {
         throw FabricError(
@@ -45,6 +46,7 @@ std::unique_ptr<MemoryRegionBackend> Libfabric::register_memory(ByteSpan memory)
                  result == -FI_ENOMEM ? "; raise the locked-memory limit (ulimit -l) or register less" : ""));
     }
     Handle<fid_mr> region(opened);
+    if (!remote) return std::make_unique<LibfabricRegion>(shared_from_this(), std::move(region), RemoteRegion{});
     const std::uint64_t key = fi_mr_key(region.get());
     if (key == FI_KEY_NOTAVAIL) {
         throw FabricError(text("fabric provider '", name, "': registering ", memory.size(),

@@ -229,8 +229,7 @@ EndpointState::PostResult EndpointState::post(const Write& write, Clock::time_po
     message.rma_iov_count = 1;
     message.context = &operation;
     message.data = write.tag;
-    const ssize_t result =
-        calls.run([&] { return fi_writemsg(endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION); });
+    const ssize_t result = calls.run([&] { return fi_writemsg(endpoint.get(), &message, write_flags); });
     if (result == 0) {
         peers.posted(write.peer);
         ++in_flight;
