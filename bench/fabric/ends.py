@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -23,7 +24,7 @@ ANSWER_S = 150.0
 """The longest that an end may take for an answer; a little more than `kLongest` of end.hpp."""
 
 
-class EndFailed(ValueError):
+class EndError(ValueError):
     """An end has ended, or did not answer in time, or says what went wrong."""
 
 
@@ -77,7 +78,7 @@ class End:
         line, self._left = self._left.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise EndFailed(f"{self.name}: {answer['error']}")
+            raise EndError(f"{self.name}: {answer['error']}")
         return answer
 
     def pause(self, paused: bool) -> None:
@@ -97,7 +98,7 @@ class End:
     def _fail(self, what: str) -> None:
         self._words.seek(0)
         last = next(reversed(self._words.read().strip().splitlines()), "no message")
-        raise EndFailed(f"{self.name} {what}: {last}")
+        raise EndError(f"{self.name} {what}: {last}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,9 @@ def python(module: str, memory_bytes: int, **environment: str) -> Kind:
 class Pair:
     """A sender and a receiver, connected. A context manager."""
 
+    has_checksums = False
+    """Whether they are Lynx's, and it has checksums that can be switched off."""
+
     def __init__(self, receiver: End, sender: End, pauses: bool = False) -> None:
         self.receiver, self.sender, self._pauses = receiver, sender, pauses
 
@@ -150,9 +154,10 @@ class Pair:
         """Of two ends that have just been started; closed if that fails."""
         pair = cls(receiver, sender, pauses)
         try:
-            endpoints = [end.hear()["endpoint"] for end in (receiver, sender)]
-            for end, other in zip((receiver, sender), reversed(endpoints), strict=True):
-                end.tell(f"peer {other}")
+            hellos = [end.hear() for end in (receiver, sender)]
+            pair.has_checksums = all(hello.get("has_checksums") for hello in hellos)
+            for end, hello in zip((receiver, sender), reversed(hellos), strict=True):
+                end.tell(f"peer {hello['endpoint']}")
             for end in (receiver, sender):
                 end.hear()
             pair._pause(True)
@@ -181,7 +186,8 @@ class Pair:
         """Payload bytes per second, from the first post to the last arrival."""
         received, sent = self.run(f"goodput {chunk_bytes} {total_bytes}")
         end_ns = received.get("end_ns") or sent["end_ns"]
-        return total_bytes / (end_ns - sent["start_ns"]) * 1e9
+        seconds: float = (end_ns - sent["start_ns"]) / 1e9
+        return total_bytes / seconds
 
     def close(self) -> None:
         """End both processes."""
@@ -197,3 +203,11 @@ class Pair:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def remove_shm_files() -> None:
+    """Remove what the ends that were killed have left in /dev/shm, if no process that made it lives."""
+    for file in Path("/dev/shm").glob("lynx-bench-*"):
+        made_by = re.match(r"lynx-bench-(\d+)\b", file.name)
+        if made_by and not Path(f"/proc/{made_by[1]}").exists():
+            file.unlink(missing_ok=True)

@@ -1,4 +1,5 @@
 // Anchors among residual backlogs of other requests, between one pair of nodes.
+#include <algorithm>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -9,12 +10,13 @@ namespace lynx::bench {
 
 namespace {
 
-constexpr std::size_t kChunkBytes = Manifest{}.chunk_bytes;
-constexpr auto kToSaturate = std::chrono::milliseconds(300);
+const std::size_t kChunkBytes = Manifest{}.chunk_bytes;
+constexpr auto kToSaturate = std::chrono::milliseconds(200);
 constexpr auto kBetweenAnchors = std::chrono::milliseconds(50);
-/// The residual of a tensor in bf16 whose anchor has one plane: 7 bits of 16.
-constexpr std::size_t kSourceBitsPerByte = 16;
+/// Of the 16 bits of a bf16 value, those in the residual of an anchor of one plane.
+constexpr std::size_t kSourceBits = 16;
 constexpr std::size_t kResidualBits = 7;
+constexpr std::size_t kBacklogTensorBytes = std::size_t{32} << 20;
 
 std::uint64_t residual_left(const std::vector<PlaneSender>& backlogs) {
     std::uint64_t left = 0;
@@ -25,6 +27,20 @@ std::uint64_t residual_left(const std::vector<PlaneSender>& backlogs) {
     return left;
 }
 
+/// Waits until the anchors of all backlogs are out and their residuals have filled what lies on the way.
+void saturate(const std::vector<PlaneSender>& backlogs) {
+    const Deadline deadline = Deadline::after(kLongest);
+    const auto anchor_is_out = [](const PlaneSender& sender) {
+        const SendProgress now = sender.progress();
+        return now.written_bytes[0] == now.part_bytes[0];
+    };
+    while (!std::all_of(backlogs.begin(), backlogs.end(), anchor_is_out)) {
+        if (deadline.passed()) throw std::runtime_error("the backlogs' anchors did not go out");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (!backlogs.empty()) std::this_thread::sleep_for(kToSaturate);
+}
+
 }  // namespace
 
 void LynxEnd::contend(const Contention& contention, const Answer& answer) {
@@ -32,12 +48,16 @@ void LynxEnd::contend(const Contention& contention, const Answer& answer) {
         receive_contention(contention, answer);
         return;
     }
-    const std::size_t source_bytes = contention.backlog_bytes * kSourceBitsPerByte / kResidualBits / 256 * 256;
+    const std::size_t source_bytes = contention.backlog_bytes * kSourceBits / kResidualBits;
+    const std::size_t tensors = (source_bytes + kBacklogTensorBytes - 1) / kBacklogTensorBytes;
     std::vector<PlaneSender> backlogs;
     for (std::size_t i = 0; i < contention.backlogs; ++i)
-        backlogs.push_back(peer().offer(manifest(1, source_bytes, kChunkBytes, true), Deadline::after(kLongest)));
-    for (PlaneSender& sender : backlogs) sender.put(0, TensorRole::kKey, source(sender.manifest(), 0));
-    if (!backlogs.empty()) std::this_thread::sleep_for(kToSaturate);
+        backlogs.push_back(peer().offer(manifest(tensors, source_bytes / tensors / 256 * 256, kChunkBytes, true),
+                                        Deadline::after(kLongest)));
+    for (PlaneSender& sender : backlogs)
+        for (std::size_t t = 0; t < tensors; ++t)
+            sender.put(static_cast<std::uint32_t>(t), TensorRole::kKey, source(sender.manifest(), t));
+    saturate(backlogs);
 
     for (std::size_t i = 0; i < contention.anchors; ++i) {
         const std::uint64_t left_before = residual_left(backlogs);

@@ -15,7 +15,7 @@ constexpr std::size_t kVectorBytes = kHeadDim * 2;
 constexpr std::size_t kMaxTensorBytes = std::size_t{256} << 20;
 
 NodeOptions node_options(const LynxOptions& options) {
-    if (options.checksums && !kHasChecksums) throw std::runtime_error("this Lynx has no checksums to switch on");
+    if (!options.checksums && !kHasChecksums) throw std::runtime_error("this Lynx has no checksums to switch off");
     NodeOptions node;
     node.fabric.provider = options.provider;
     node.fabric.host = options.host;

@@ -18,10 +18,10 @@ struct LynxOptions {
     std::string provider;
     std::string host;
     std::size_t memory_bytes = 0;  ///< the most that is on its way at once
-    bool checksums = false;
+    bool checksums = true;
 };
 
-/// Whether this Lynx has checksums that can be switched: the one place to change when it has.
+/// Whether this Lynx has checksums that can be switched off; node_options() is where it would be done.
 inline constexpr bool kHasChecksums = false;
 
 class LynxEnd final : public End {

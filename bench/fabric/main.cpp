@@ -1,4 +1,4 @@
-// lynx_bench_fabric bare|lynx send|receive PROVIDER HOST MEMORY_BYTES [checksums]
+// lynx_bench_fabric bare|lynx send|receive PROVIDER HOST MEMORY_BYTES [no-checksums]
 //
 // One end of a transfer; reads commands from the standard input until it ends (end.hpp). `python -m bench.fabric` runs
 // two of them. By hand: the first line that each prints has its endpoint, which the other's `peer` command takes.
@@ -70,13 +70,13 @@ void obey(End& end, const std::string& command) {
 std::unique_ptr<End> make_end(int argc, char** argv) {
     if (argc < 6)
         throw std::runtime_error(
-            "usage: lynx_bench_fabric bare|lynx send|receive PROVIDER HOST MEMORY_BYTES [checksums]");
+            "usage: lynx_bench_fabric bare|lynx send|receive PROVIDER HOST MEMORY_BYTES [no-checksums]");
     const std::string kind = argv[1];
     const bool sends = std::string(argv[2]) == "send";
     const std::size_t memory_bytes = std::stoull(argv[5]);
     if (kind == "bare") return lynx::bench::bare_end(sends, argv[3], argv[4], memory_bytes);
     if (kind != "lynx") throw std::runtime_error("neither bare nor lynx: " + kind);
-    const bool checksums = argc > 6 && std::string(argv[6]) == "checksums";
+    const bool checksums = argc <= 6 || std::string(argv[6]) != "no-checksums";
     return std::make_unique<lynx::bench::LynxEnd>(sends,
                                                   lynx::bench::LynxOptions{argv[3], argv[4], memory_bytes, checksums});
 }

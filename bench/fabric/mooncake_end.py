@@ -1,4 +1,4 @@
-"""`python -m bench.fabric.mooncake_end send|receive MEMORY_BYTES`: an end that is Mooncake's transfer engine over tcp."""
+"""`python -m bench.fabric.mooncake_end send|receive MEMORY_BYTES`: an end that is Mooncake's engine over tcp."""
 
 from __future__ import annotations
 
