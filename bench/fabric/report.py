@@ -61,7 +61,7 @@ def _link_checks(results: Results) -> Iterator[Check]:
 def _anchor_checks(results: Results) -> Iterator[Check]:
     for row in results.anchors:
         alone = _alone(results, row)
-        if row.backlogs == ANCHOR_BACKLOGS and alone is not None:
+        if row.backlogs == ANCHOR_BACKLOGS and row.counted and alone is not None:
             name = f"{of_rate(row.bits_per_second)} link: an anchor among {row.backlogs} residuals over its time alone"
             yield Check(name, row.from_put / alone.from_put, ANCHOR_RATIO, "<=")
 
@@ -75,12 +75,7 @@ def _alone(results: Results, row: Anchors) -> Anchors | None:
 def to_json(results: Results) -> dict[str, Any]:
     """Everything, for a file."""
     anchors = [
-        {
-            **asdict(row),
-            "from_put_median_s": row.from_put,
-            "from_offer_median_s": row.from_offer,
-            "ran_dry": row.ran_dry,
-        }
+        {**asdict(row), "counted": [asdict(one) for one in row.counted], "ran_dry": row.ran_dry}
         for row in results.anchors
     ]
     goodput = [{**asdict(row), "lynx_over": _ratios(row)} for row in results.goodput]

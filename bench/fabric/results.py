@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -64,7 +65,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Anchors one after another among `backlogs` residuals."""
+    """Anchors one after another among `backlogs` residuals; the first finds its connection cold."""
 
     bits_per_second: int
     backlogs: int
@@ -73,26 +74,28 @@ class Anchors:
 
     @property
     def counted(self) -> list[Anchor]:
-        """Those that met a backlog from begin to end; where none did, those that met one at all."""
-        if not self.backlogs:
-            return self.anchors
-        whole = [one for one in self.anchors if one.backlog_left_bytes > 0]
-        return whole or [one for one in self.anchors if one.backlog_before_bytes > 0]
+        """Those that at least an anchor's size of residuals was waiting beside, without the first if there are others.
+
+        If these residuals are gone before the anchor is there, it has taken about twice its time alone or more, so
+        that its time tells enough. What met less tells nothing.
+        """
+        met = [one for one in self.anchors if not self.backlogs or one.backlog_before_bytes >= self.anchor_bytes]
+        return [one for one in met if one is not self.anchors[0]] or met
 
     @property
     def from_put(self) -> float:
-        """The median."""
-        return median(one.from_put for one in self.counted)
+        """The median; NaN if none counts."""
+        return median([one.from_put for one in self.counted] or [math.nan])
 
     @property
     def from_offer(self) -> float:
-        """The median."""
-        return median(one.from_offer for one in self.counted)
+        """The median; NaN if none counts."""
+        return median([one.from_offer for one in self.counted] or [math.nan])
 
     @property
     def ran_dry(self) -> bool:
-        """Whether an anchor outlived the backlogs: then its time is less than it would have been."""
-        return bool(self.backlogs) and all(one.backlog_left_bytes == 0 for one in self.counted)
+        """Whether the residuals were gone before the anchor was there: with more of them it had taken longer."""
+        return bool(self.backlogs) and not any(one.backlog_left_bytes for one in self.counted)
 
 
 @dataclass

@@ -47,7 +47,7 @@ def transfer(link: Link, program: Path, provider: str, contender: str) -> LinkRu
 def anchors(
     link: Link, program: Path, provider: str, backlogs: int, count: int, on_step: Callable[[float], None]
 ) -> Anchors:
-    """The times of `count` anchors. One goes before them that is not counted: connections have to warm up."""
+    """The times of `count` anchors, and of one before them, which finds its connection cold."""
     residual_bytes = backlog_bytes(link.bits_per_second, count + 1) if backlogs else 0
     each = residual_bytes // max(backlogs, 1)
     memory_bytes = int(residual_bytes * _CODED_OVER_RESIDUAL) + 2 * ANCHOR_BYTES + _ARENA_SLACK
@@ -68,10 +68,7 @@ def anchors(
                 )
             )
             on_step((done + 1) / (count + 1))
-    # The first one is left out unless the backlogs have lasted for no other.
-    first, *others = taken
-    lasted = not backlogs or any(one.backlog_before_bytes > 0 for one in others)
-    return Anchors(link.bits_per_second, backlogs, ANCHOR_BYTES, others if lasted else [first])
+    return Anchors(link.bits_per_second, backlogs, ANCHOR_BYTES, taken)
 
 
 def backlog_bytes(bits_per_second: int, anchors_count: int) -> int:
