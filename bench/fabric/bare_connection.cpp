@@ -27,7 +27,7 @@ Handle<fi_info> find(const std::string& provider, const std::string& host) {
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
     hints->domain_attr->threading = FI_THREAD_SAFE;
     hints->fabric_attr->prov_name = strdup(provider.c_str());
-    const std::string node = provider == "shm" ? "lynx-bench-" + std::to_string(getpid()) : host;
+    const std::string node = provider == "shm" ? "lynxbench-" + std::to_string(getpid()) : host;
     fi_info* found = nullptr;
     check(fi_getinfo(FI_VERSION(1, 17), node.c_str(), nullptr, FI_SOURCE, hints.get(), &found), "fi_getinfo");
     Handle<fi_info> list(found);

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ANSWER_S = 150.0
 """The longest that an end may take for an answer; a little more than `kLongest` of end.hpp."""
+_GRACE_S = 2.0
 
 
 class EndError(ValueError):
@@ -85,15 +86,26 @@ class End:
         """Stop the process, or let it go on."""
         self._process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
+    def dismiss(self) -> None:
+        """Let the process end by itself: what it has opened it closes."""
+        self.pause(False)
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # What was not flushed has nowhere to go.
+            self._process.stdin.close()
+
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):  # What was not flushed has nowhere to go.
-                if stream is not None:
-                    stream.close()
-        self._words.close()
+        try:
+            self.dismiss()
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._words.close()
 
     def _fail(self, what: str) -> None:
         self._words.seek(0)
@@ -192,6 +204,7 @@ class Pair:
     def close(self) -> None:
         """End both processes."""
         try:
+            self.receiver.dismiss()
             self.sender.close()
         finally:
             self.receiver.close()
@@ -207,7 +220,7 @@ class Pair:
 
 def remove_shm_files() -> None:
     """Remove what the ends that were killed have left in /dev/shm, if no process that made it lives."""
-    for file in Path("/dev/shm").glob("lynx-bench-*"):
-        made_by = re.match(r"lynx-bench-(\d+)\b", file.name)
+    for file in Path("/dev/shm").glob("lynxbench-*"):
+        made_by = re.match(r"lynxbench-(\d+)\b", file.name)
         if made_by and not Path(f"/proc/{made_by[1]}").exists():
             file.unlink(missing_ok=True)

@@ -19,7 +19,8 @@ NodeOptions node_options(const LynxOptions& options) {
     NodeOptions node;
     node.fabric.provider = options.provider;
     node.fabric.host = options.host;
-    node.arena_bytes = options.memory_bytes + (std::size_t{64} << 20);
+    // Twice: the slot of a transfer may be given back a moment after its end, when the next one asks for its own.
+    node.arena_bytes = 2 * options.memory_bytes + (std::size_t{64} << 20);
     return node;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-Answer = Callable[..., None]
+_PR_SET_PDEATHSIG = 1
 
 
 class End(Protocol):
@@ -29,6 +30,7 @@ class End(Protocol):
 def serve(make: Callable[[bool, int], End]) -> None:
     """Obey the commands on the standard input, as `send|receive MEMORY_BYTES` of the command line says."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle: it closes the standard input.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # Whatever ends the driver ends its ends.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # The libraries print what they like.
 

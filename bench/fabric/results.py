@@ -79,8 +79,9 @@ class Anchors:
         If these residuals are gone before the anchor is there, it has taken about twice its time alone or more, so
         that its time tells enough. What met less tells nothing.
         """
-        met = [one for one in self.anchors if not self.backlogs or one.backlog_before_bytes >= self.anchor_bytes]
-        return [one for one in met if one is not self.anchors[0]] or met
+        met = [not self.backlogs or one.backlog_before_bytes >= self.anchor_bytes for one in self.anchors]
+        warm = [one for one, has_met in zip(self.anchors[1:], met[1:], strict=True) if has_met]
+        return warm or (self.anchors[:1] if met[0] else [])
 
     @property
     def from_put(self) -> float:
