@@ -81,10 +81,10 @@ class Contest:
         begin = time.monotonic()
         for done in range(1, _MAX_REPETITIONS + 1):
             self._in_turns(lambda name, pair: samples[name].append(pair.goodput(chunk_bytes, TOTAL_BYTES)))
-            share = min((time.monotonic() - begin) / seconds, 1.0)
-            on_step(min(share, done / _MIN_REPETITIONS))
-            if share >= 1 and done >= _MIN_REPETITIONS:
+            spent = time.monotonic() - begin
+            if spent >= seconds and done >= _MIN_REPETITIONS:
                 break
+            on_step(min(spent / seconds if seconds else 1.0, done / _MIN_REPETITIONS, 1.0))
         on_step(1.0)
         measured = {name: samples[name] for name in self.pairs}
         return Goodput(provider, chunk_bytes, TOTAL_BYTES, measured)
