@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 #include <stdexcept>
+#include <thread>
 
 namespace lynx::bench {
 
@@ -19,8 +20,7 @@ NodeOptions node_options(const LynxOptions& options) {
     NodeOptions node;
     node.fabric.provider = options.provider;
     node.fabric.host = options.host;
-    // Twice: the slot of a transfer may be given back a moment after its end, when the next one asks for its own.
-    node.arena_bytes = 2 * options.memory_bytes + (std::size_t{64} << 20);
+    node.arena_bytes = options.memory_bytes + (std::size_t{64} << 20);
     return node;
 }
 
@@ -32,6 +32,16 @@ Clock::duration thread_time() {
 
 void finish_sending(Peer& peer, PlaneSender& sender) {
     if (!peer.finish(sender, Deadline::after(kLongest))) throw std::runtime_error("the receiver never confirmed");
+}
+
+/// The progress thread may hold a transfer a moment longer than its owner. All are to use the same memory, which the
+/// first has touched.
+void wait_until_free(const Node& node) {
+    const Deadline deadline = Deadline::after(kLongest);
+    while (node.arena_free_bytes() < node.arena_bytes()) {
+        if (deadline.passed()) throw std::runtime_error("a finished transfer has kept its slot");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
 }
 
 }  // namespace
@@ -99,16 +109,22 @@ PlaneReceiver LynxEnd::next_offer() {
 }
 
 void LynxEnd::goodput(const Load& load, const Answer& answer) {
-    if (!sends_) {
-        answer("\"waiting\":true");
-        PlaneReceiver receiver = next_offer();
-        const bool complete = receiver.wait(0, Deadline::after(kLongest));
-        const auto end = Clock::now();
-        if (!complete) throw std::runtime_error("the transfer did not come in");
-        peer().finish(receiver);
-        answer(field("end_ns", nanoseconds(end)));
-        return;
-    }
+    const std::string times = sends_ ? send(load) : receive(answer);
+    wait_until_free(node_);
+    answer(times);
+}
+
+std::string LynxEnd::receive(const Answer& answer) {
+    answer("\"waiting\":true");
+    PlaneReceiver receiver = next_offer();
+    const bool complete = receiver.wait(0, Deadline::after(kLongest));
+    const auto end = Clock::now();
+    if (!complete) throw std::runtime_error("the transfer did not come in");
+    peer().finish(receiver);
+    return field("end_ns", nanoseconds(end));
+}
+
+std::string LynxEnd::send(const Load& load) {
     const std::size_t tensor_bytes = std::min(load.total_bytes, kMaxTensorBytes);
     const Manifest what = manifest(load.total_bytes / tensor_bytes, tensor_bytes, load.chunk_bytes);
     const TensorView view = source(what, 0);
@@ -124,7 +140,7 @@ void LynxEnd::goodput(const Load& load, const Answer& answer) {
     for (std::size_t i = 1; i < what.tensors.size(); ++i)
         sender.put(static_cast<std::uint32_t>(i), TensorRole::kKey, source(what, i));
     finish_sending(peer(), sender);
-    answer(field("start_ns", nanoseconds(start)) + "," + field("put_returned_ns", nanoseconds(returned)));
+    return field("start_ns", nanoseconds(start)) + "," + field("put_returned_ns", nanoseconds(returned));
 }
 
 void LynxEnd::latency(std::size_t bytes, std::size_t count, const Answer& answer) {

@@ -41,6 +41,8 @@ class LynxEnd final : public End {
                                     bool residual = false);
     [[nodiscard]] TensorView source(const Manifest& manifest, std::size_t tensor);
     [[nodiscard]] PlaneReceiver next_offer();
+    [[nodiscard]] std::string send(const Load& load);
+    [[nodiscard]] std::string receive(const Answer& answer);
     void receive_contention(const Contention& contention, const Answer& answer);
 
     const bool sends_;
