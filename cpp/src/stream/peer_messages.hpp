@@ -19,6 +19,8 @@ enum class MessageType : std::uint8_t {
     kCancel = 6,     // either: a Notice with the reason; from a sender also with what it has posted
     kCancelled = 7,  // the sender's answer to a receiver's kCancel: what it has posted, with nothing more to come
     kUser = 8,       // the embedder's own
+    kHeartbeat = 9,  // either: nothing, where nothing else was to be sent for a while
+    kPiece = 10,     // either: a piece of the next offer or user message, which has the rest
 };
 
 struct Hello {
