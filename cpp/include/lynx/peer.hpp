@@ -37,6 +37,11 @@ struct PeerOptions {
     /// A peer that has not been heard of for so long while this process listened is lost. Several intervals, on both
     /// sides alike; at least 0.2 s.
     Clock::duration lost_after = std::chrono::milliseconds(1800);
+    /// A connection that breaks or falls silent is taken up anew within this time, if both sides give it: the side that
+    /// had connected connects again, and the Listener that had taken it puts the new connection in the old one's place.
+    /// Messages are neither lost nor doubled, and transfers go on with what has not arrived. After it, or at once if the
+    /// peer's process is another one, the peer is lost. 0: never.
+    Clock::duration reconnect_for{};
     PeerLimits limits;
 };
 

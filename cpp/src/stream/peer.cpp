@@ -4,6 +4,7 @@
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
+#include "stream/peer_hello.hpp"
 #include "stream/peer_impl.hpp"
 
 namespace lynx {
@@ -54,6 +55,37 @@ class ReplySlot {
     std::uint64_t id_;
 };
 
+struct Session {
+    std::string host;
+    std::uint16_t port = 0;
+    Hello mine;
+    std::uint64_t epoch = 0;  // of the peer's process
+};
+
+// One try to take the session up over a new connection: see Redial.
+std::optional<Resumed> redial(const Session& session, std::uint64_t received, Deadline deadline,
+                              const ConnectOptions& options) {
+    Hello theirs;
+    std::optional<ControlChannel> channel;
+    try {
+        channel.emplace(ControlChannel::connect(session.host, session.port, deadline, options));
+        Hello mine = session.mine;
+        mine.resume = true;
+        mine.received = received;
+        send_hello(*channel, mine, deadline);
+        theirs = receive_hello(*channel, deadline, options.poll);
+    } catch (const Error&) {
+        options.poll();  // throws if this side ends
+        return std::nullopt;
+    }
+    const std::string name = text("the peer at ", channel->peer_name());
+    if (theirs.epoch != session.epoch)
+        throw PeerLost(text(name, " was restarted: nothing of what was under way with it is left; connect anew"));
+    if (!theirs.resume)
+        throw PeerLost(text(name, " does not know of the connection that broke any more; connect anew"));
+    return Resumed{std::move(*channel), theirs.received};
+}
+
 }  // namespace
 
 Peer::Peer(std::shared_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -64,8 +96,22 @@ Peer::~Peer() = default;
 Peer Peer::connect(const Node& node, const std::string& host, std::uint16_t port, Deadline deadline,
                    const ConnectOptions& options, const PeerOptions& peer_options) {
     ControlChannel channel = ControlChannel::connect(host, port, deadline, options);
-    const Hello hello = Impl::exchange_hello(channel, node, deadline, options);
-    return Peer(std::make_shared<Impl>(node, std::move(channel), hello, peer_options));
+    Hello mine = hello_of(node);
+    if (peer_options.reconnect_for > Clock::duration::zero()) mine.session = new_session();
+    send_hello(channel, mine, deadline);
+    const Hello theirs = receive_hello(channel, deadline, options.poll);
+    check_provider(theirs, channel, node);
+    LinkSession session;
+    if (mine.session != 0 && theirs.session == mine.session) {
+        session.id = mine.session;
+        session.redial = [=, epoch = theirs.epoch, again = options](std::uint64_t received, Deadline until,
+                                                                    const std::function<void()>& poll) {
+            ConnectOptions connecting = again;
+            connecting.poll = poll;
+            return redial({host, port, mine, epoch}, received, until, connecting);
+        };
+    }
+    return Peer(std::make_shared<Impl>(node, std::move(channel), theirs, peer_options, std::move(session)));
 }
 
 PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOptions& options,

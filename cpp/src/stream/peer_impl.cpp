@@ -7,36 +7,12 @@
 
 namespace lynx {
 
-namespace {
-
-constexpr auto kHelloSlice = std::chrono::milliseconds(50);
-
-}  // namespace
-
-Hello Peer::Impl::exchange_hello(ControlChannel& channel, const Node& node, Deadline deadline,
-                                 const ConnectOptions& options) {
-    channel.send(static_cast<std::uint8_t>(MessageType::kHello), Hello{node.provider(), node.address()}.serialize(),
-                 deadline);
-    std::optional<ControlMessage> answer;
-    while (!answer && !deadline.passed()) {
-        answer = channel.receive(Deadline(std::min(deadline.at(), Clock::now() + kHelloSlice)));
-        if (options.poll) options.poll();
-    }
-    if (!answer)
-        throw Timeout(
-            text("the peer at ", channel.peer_name(), " accepted the connection but did not say hello in time"));
-    if (answer->type != static_cast<std::uint8_t>(MessageType::kHello))
-        throw ProtocolError(text("the peer at ", channel.peer_name(), " sent message type ", int{answer->type},
-                                 " where a hello was due"));
-    Hello hello = Hello::parse(answer->payload);
-    if (hello.provider != node.provider())
-        throw ProtocolError(text("the peer at ", channel.peer_name(), " uses provider ", hello.provider, ", this node ",
-                                 node.provider(), ": start both with the same provider"));
-    return hello;
-}
-
-Peer::Impl::Impl(const Node& node_, ControlChannel channel, const Hello& hello, const PeerOptions& options)
-    : node(node_), limits(options.limits), link(std::move(channel), options, *this) {
+Peer::Impl::Impl(const Node& node_, ControlChannel channel, const Hello& hello, const PeerOptions& options,
+                 LinkSession session)
+    : node(node_),
+      limits(options.limits),
+      epoch(hello.epoch),
+      link(std::move(channel), options, std::move(session), *this) {
     fabric_peer = node.impl()->endpoint.add_peer(hello.address);
     link.start();
 }
@@ -150,6 +126,10 @@ void Peer::Impl::close_incoming(std::uint64_t request_id) noexcept {
     const std::lock_guard lock(mutex);
     incoming.erase(request_id);
 }
+
+void Peer::Impl::on_link_down() noexcept {}
+
+void Peer::Impl::on_link_up() {}
 
 void Peer::Impl::on_message(ControlMessage message) {
     switch (static_cast<MessageType>(message.type)) {

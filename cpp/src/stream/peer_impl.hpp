@@ -22,12 +22,8 @@ namespace lynx {
 
 struct Peer::Impl final : LinkHandler {
     /// A connection on which both have said hello; `hello` is the peer's.
-    Impl(const Node& node, ControlChannel channel, const Hello& hello, const PeerOptions& options);
+    Impl(const Node& node, ControlChannel channel, const Hello& hello, const PeerOptions& options, LinkSession session);
     ~Impl();
-
-    /// Says hello both ways. Throws ProtocolError, Timeout, PeerLost.
-    [[nodiscard]] static Hello exchange_hello(ControlChannel& channel, const Node& node, Deadline deadline,
-                                              const ConnectOptions& options = {});
 
     /// Queues a small message; throws if the peer is lost.
     void post(MessageType type, std::vector<std::byte> payload);
@@ -55,6 +51,8 @@ struct Peer::Impl final : LinkHandler {
     /// On the link's reader thread: see LinkHandler.
     void on_message(ControlMessage message) override;
     [[nodiscard]] bool on_tick() override;
+    void on_link_down() noexcept override;
+    void on_link_up() override;
     void on_link_lost(const std::exception_ptr& cause) noexcept override { lose(cause); }
 
     struct Outgoing {
@@ -91,6 +89,7 @@ struct Peer::Impl final : LinkHandler {
 
     const Node node;
     const PeerLimits limits;
+    const std::uint64_t epoch;  // of the peer's process
     PeerId fabric_peer = 0;
 
     std::mutex mutex;

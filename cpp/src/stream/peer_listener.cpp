@@ -5,10 +5,11 @@
 #include <list>
 #include <mutex>
 #include <thread>
-#include <variant>
+#include <vector>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
+#include "stream/peer_hello.hpp"
 #include "stream/peer_impl.hpp"
 
 namespace lynx {
@@ -86,20 +87,68 @@ struct Listener::Impl {
 
     void say_hello(Greeting& greeting) noexcept {
         try {
-            const Hello hello = Peer::Impl::exchange_hello(greeting.channel, node, Deadline::after(kHelloDeadline));
-            ControlChannel channel = [&] {
-                const std::lock_guard lock(mutex);
-                greeting.over = true;
-                return std::move(greeting.channel);
-            }();
-            Peer peer(std::make_shared<Peer::Impl>(node, std::move(channel), hello, options));
-            const std::lock_guard lock(mutex);
-            ready.push_back(std::move(peer));
-            changed.notify_all();
+            const Deadline deadline = Deadline::after(kHelloDeadline);
+            Hello mine = hello_of(node);
+            Hello theirs;
+            try {
+                theirs = receive_hello(greeting.channel, deadline);
+            } catch (const ProtocolError&) {
+                send_hello(greeting.channel, mine, deadline);  // so that the stranger hears which versions differ
+                throw;
+            }
+            if (theirs.resume) {
+                resume(greeting, theirs, mine, deadline);
+            } else {
+                if (options.reconnect_for > Clock::duration::zero()) mine.session = theirs.session;
+                send_hello(greeting.channel, mine, deadline);
+                check_provider(theirs, greeting.channel, node);
+                introduce(std::make_shared<Peer::Impl>(node, take(greeting), theirs, options,
+                                                       LinkSession{.id = mine.session, .redial = {}}));
+            }
         } catch (...) {
             fail(std::current_exception());
+        }
+        const std::lock_guard lock(mutex);
+        greeting.over = true;
+    }
+
+    [[nodiscard]] ControlChannel take(Greeting& greeting) {
+        const std::lock_guard lock(mutex);
+        greeting.over = true;
+        return std::move(greeting.channel);
+    }
+
+    void introduce(const std::shared_ptr<Peer::Impl>& peer) {
+        const std::lock_guard lock(mutex);
+        std::erase_if(known, [](const auto& weak) { return weak.expired(); });
+        known.push_back(peer);
+        ready.push_back(Peer(peer));
+        changed.notify_all();
+    }
+
+    // Puts the connection in the place of the one of its session that broke, if there is one; nobody is told.
+    void resume(Greeting& greeting, const Hello& theirs, Hello mine, Deadline deadline) {
+        std::shared_ptr<Peer::Impl> peer;
+        {
             const std::lock_guard lock(mutex);
-            greeting.over = true;
+            for (const auto& weak : known)
+                if (auto one = weak.lock(); one && one->link.session() == theirs.session && one->epoch == theirs.epoch)
+                    peer = std::move(one);
+        }
+        try {
+            const auto answer = [&](std::uint64_t received) {
+                mine.session = theirs.session;
+                mine.resume = true;
+                mine.received = received;
+                send_hello(greeting.channel, mine, deadline);
+            };
+            if (theirs.session != 0 && peer && peer->link.take_over(answer)) {
+                peer->link.put({take(greeting), theirs.received});
+            } else {
+                send_hello(greeting.channel, mine, deadline);
+            }
+        } catch (const Error&) {
+            // It tries again, or gives up: the peer that is waited for tells.
         }
     }
 
@@ -120,6 +169,7 @@ struct Listener::Impl {
     std::deque<Peer> ready;
     std::deque<std::exception_ptr> failures;
     std::list<Greeting> greetings;
+    std::vector<std::weak_ptr<Peer::Impl>> known;
 
     std::jthread thread;
 };

@@ -9,7 +9,8 @@ namespace lynx {
 std::vector<std::byte> Hello::serialize() const {
     flatbuffers::FlatBufferBuilder b(256);
     const auto* raw = reinterpret_cast<const std::uint8_t*>(address.data());
-    b.Finish(wire::CreateHello(b, kManifestVersion, b.CreateString(provider), b.CreateVector(raw, address.size())));
+    b.Finish(wire::CreateHello(b, kManifestVersion, b.CreateString(provider), b.CreateVector(raw, address.size()),
+                               epoch, session, resume, received));
     return bytes_of(b);
 }
 
@@ -17,7 +18,17 @@ Hello Hello::parse(ConstByteSpan bytes) {
     const auto& h = verified_root<wire::Hello>(bytes, "hello");
     check_version(h.version(), kManifestVersion, "hello");
     const auto* raw = reinterpret_cast<const std::byte*>(h.address()->data());
-    return {h.provider()->str(), {raw, raw + h.address()->size()}};
+    return {h.provider()->str(), {raw, raw + h.address()->size()}, h.epoch(), h.session(), h.resume(), h.received()};
+}
+
+std::vector<std::byte> Heartbeat::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateHeartbeat(b, received));
+    return bytes_of(b);
+}
+
+Heartbeat Heartbeat::parse(ConstByteSpan bytes) {
+    return {verified_root<wire::Heartbeat>(bytes, "heartbeat").received()};
 }
 
 std::vector<std::byte> Notice::serialize() const {

@@ -19,16 +19,29 @@ enum class MessageType : std::uint8_t {
     kCancel = 6,     // either: a Notice with the reason; from a sender also with what it has posted
     kCancelled = 7,  // the sender's answer to a receiver's kCancel: what it has posted, with nothing more to come
     kUser = 8,       // the embedder's own
-    kHeartbeat = 9,  // either: nothing, where nothing else was to be sent for a while
-    kPiece = 10,     // either: a piece of the next offer or user message, which has the rest
+    kHeartbeat = 9,  // either, where nothing else was to be sent for a while: nothing, or in a session a Heartbeat
+    kPiece = 10,     // either: a piece of the next offer, resumption or user message, which has the rest
+    kBye = 11,       // either, last: it leaves, and does not come back
+    kResume = 12,    // receiver, after a new connection: a Resumption for each transfer that is not complete
 };
 
 struct Hello {
     std::string provider;
     std::vector<std::byte> address;
+    std::uint64_t epoch = 0;     // of the process
+    std::uint64_t session = 0;   // chosen by the side that connects, echoed if the other one keeps it; 0: none
+    bool resume = false;         // asks to resume the session, or says that it is resumed
+    std::uint64_t received = 0;  // messages of the other side that have come in it
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Hello parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+struct Heartbeat {
+    std::uint64_t received = 0;  // messages of the other side, in the session
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static Heartbeat parse(ConstByteSpan bytes);  // throws ProtocolError
 };
 
 inline constexpr std::uint64_t kUnknownChunks = ~std::uint64_t{0};
