@@ -16,10 +16,13 @@ void bind_manifest(nb::module_& m) {
     nb::class_<ManifestTensor>(m, "ManifestTensor")
         .def(
             "__init__",
-            [](ManifestTensor* self, std::uint32_t layer, TensorRole role, const TensorSpec& spec) {
-                new (self) ManifestTensor{layer, role, spec};
-            },
-            nb::arg("layer"), nb::arg("role"), nb::arg("spec"))
+            [](ManifestTensor* self, std::uint32_t layer, TensorRole role, const TensorSpec& spec,
+               std::uint32_t first_token,
+               std::uint32_t first_head) { new (self) ManifestTensor{layer, role, spec, first_token, first_head}; },
+            nb::arg("layer"), nb::arg("role"), nb::arg("spec"), nb::kw_only(), nb::arg("first_token") = 0,
+            nb::arg("first_head") = 0)
+        .def_ro("first_token", &ManifestTensor::first_token, "Where the piece begins in the layer's tensor.")
+        .def_ro("first_head", &ManifestTensor::first_head)
         .def_ro("layer", &ManifestTensor::layer)
         .def_ro("role", &ManifestTensor::role)
         .def_ro("spec", &ManifestTensor::spec);
@@ -28,22 +31,24 @@ void bind_manifest(nb::module_& m) {
         .def(
             "__init__",
             [](Manifest* self, std::uint64_t request_id, std::vector<ManifestTensor> tensors, std::string model,
-               std::uint32_t context_tokens, std::int32_t first_token, std::uint8_t parts, std::uint32_t chunk_bytes) {
-                Manifest manifest{request_id, std::move(model), context_tokens,    first_token,
-                                  parts,      chunk_bytes,      std::move(tensors)};
+               std::uint32_t context_tokens, std::int32_t first_token, std::uint8_t parts, std::uint32_t chunk_bytes,
+               bool checksums) {
+                Manifest manifest{request_id, std::move(model), context_tokens, first_token,
+                                  parts,      chunk_bytes,      checksums,      std::move(tensors)};
                 manifest.validate();
                 new (self) Manifest(std::move(manifest));
             },
             nb::arg("request_id"), nb::arg("tensors"), nb::kw_only(), nb::arg("model") = "",
             nb::arg("context_tokens") = 0, nb::arg("first_token") = -1, nb::arg("parts") = 2,
-            nb::arg("chunk_bytes") = Manifest{}.chunk_bytes)
+            nb::arg("chunk_bytes") = Manifest{}.chunk_bytes, nb::arg("checksums") = true)
         .def_ro("request_id", &Manifest::request_id)
         .def_ro("tensors", &Manifest::tensors)
         .def_ro("model", &Manifest::model)
         .def_ro("context_tokens", &Manifest::context_tokens)
         .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if nothing.")
-        .def_ro("parts", &Manifest::parts, "1: anchors alone; 2: with residuals.")
+        .def_ro("parts", &Manifest::parts, "1: anchors alone; 2: with residuals; 3: with exact tiers.")
         .def_ro("chunk_bytes", &Manifest::chunk_bytes)
+        .def_ro("checksums", &Manifest::checksums)
         .def_prop_ro(
             "slot_bytes", [](const Manifest& manifest) { return SlotLayout(manifest).bytes(); },
             "The room it takes in an arena.")

@@ -1,6 +1,7 @@
 #include "lynx/node.hpp"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 
@@ -11,12 +12,27 @@ void bind_node(nb::module_& m) {
                      "A process's end of the fabric: one provider, one endpoint with its thread, one registered arena.")
         .def(
             "__init__",
-            [](Node* self, const std::string& provider, const std::string& host, std::size_t arena_bytes) {
+            [](Node* self, const std::string& provider, const std::string& host, std::size_t arena_bytes,
+               const std::vector<std::string>& more_hosts, std::uint64_t window_bytes) {
                 const nb::gil_scoped_release release;
-                new (self) Node({.fabric = {provider, host}, .arena_bytes = arena_bytes, .endpoint = {}});
+                NodeOptions options;
+                options.fabric.provider = provider;
+                options.fabric.host = host;
+                for (const std::string& more : more_hosts) {
+                    options.more_rails.push_back(options.fabric);
+                    options.more_rails.back().host = more;
+                }
+                options.arena_bytes = arena_bytes;
+                options.window_bytes = window_bytes;
+                new (self) Node(options);
             },
             nb::arg("provider") = "auto", nb::arg("host") = "127.0.0.1",
-            nb::arg("arena_bytes") = NodeOptions{}.arena_bytes)
+            nb::arg("arena_bytes") = NodeOptions{}.arena_bytes, nb::kw_only(),
+            nb::arg("more_hosts") = std::vector<std::string>{}, nb::arg("window_bytes") = 0,
+            "`more_hosts` are further local addresses, each a rail of its own. `window_bytes` pins what may be on its "
+            "way "
+            "to one peer over one rail; 0 goes by what is measured.")
+        .def_prop_ro("rails", &Node::rails)
         .def_prop_ro("provider", &Node::provider)
         .def_prop_ro("address", [](const Node& node) { return to_bytes(node.address()); })
         .def(

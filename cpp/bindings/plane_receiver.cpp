@@ -1,6 +1,7 @@
 #include "lynx/plane_receiver.hpp"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
@@ -16,7 +17,8 @@ void bind_plane_receiver(nb::module_& m) {
         .def_ro("part_bytes", &Revision::part_bytes)
         .def("__repr__", [](const Revision& r) {
             return text("Revision(", r.number, ", anchor ", r.arrived_bytes[0], " of ", r.part_bytes[0],
-                        " bytes, residual ", r.arrived_bytes[1], " of ", r.part_bytes[1], ")");
+                        " bytes, residual ", r.arrived_bytes[1], " of ", r.part_bytes[1], ", exact ",
+                        r.arrived_bytes[2], " of ", r.part_bytes[2], ")");
         });
 
     nb::class_<PlaneReceiver>(
@@ -31,6 +33,9 @@ void bind_plane_receiver(nb::module_& m) {
         .def_prop_ro("manifest", &PlaneReceiver::manifest, nb::rv_policy::copy)
         .def_prop_ro("grant", &PlaneReceiver::grant)
         .def_prop_ro("revision", &PlaneReceiver::revision)
+        .def_prop_ro(
+            "tier", &PlaneReceiver::tier,
+            "The finest part that is complete for all layers, with every part before it; None before the anchor.")
         .def("ready", nb::overload_cast<unsigned>(&PlaneReceiver::ready, nb::const_), nb::arg("part"),
              "Is this part, and each before it, complete for all layers?")
         .def("layer_ready", nb::overload_cast<std::uint32_t, unsigned>(&PlaneReceiver::ready, nb::const_),

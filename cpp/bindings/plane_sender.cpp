@@ -2,14 +2,34 @@
 
 #include <nanobind/stl/array.h>
 
+#include <limits>
+
 #include "bindings.hpp"
 
 namespace lynx::bindings {
 
 void bind_plane_sender(nb::module_& m) {
+    nb::enum_<SendClass>(m, "SendClass", "Which chunks go first, over all transfers of a node.")
+        .value("ANCHOR", SendClass::kAnchor)
+        .value("RESIDUAL", SendClass::kResidual)
+        .value("EXACT", SendClass::kExact);
+    nb::class_<Priority>(m, "Priority", "A transfer's place among the others, which may change while it runs.")
+        .def(
+            "__init__",
+            [](Priority* self, std::array<SendClass, kMaxParts> classes, double deadline_s, double weight) {
+                const bool none = deadline_s == std::numeric_limits<double>::infinity();
+                new (self) Priority{classes, none ? Clock::time_point::max() : deadline_in(deadline_s).at(), weight};
+            },
+            nb::kw_only(), nb::arg("classes") = Priority{}.classes,
+            nb::arg("deadline_s") = std::numeric_limits<double>::infinity(), nb::arg("weight") = 1.0,
+            "The class of each part; by when it should be there, in seconds from now; its share among equals.")
+        .def_ro("classes", &Priority::classes)
+        .def_ro("weight", &Priority::weight);
+
     nb::class_<SendProgress>(m, "SendProgress")
         .def_ro("part_bytes", &SendProgress::part_bytes, "Payload bytes of each part of the whole transfer.")
         .def_ro("written_bytes", &SendProgress::written_bytes, "Of them out of this node.")
+        .def_ro("resent_bytes", &SendProgress::resent_bytes, "Written once more: lost, damaged, or on a dead rail.")
         .def_ro("nonfinite_vectors", &SendProgress::nonfinite_vectors);
 
     nb::class_<PlaneSender>(
@@ -25,14 +45,21 @@ void bind_plane_sender(nb::module_& m) {
             nb::arg("bytes_per_second") = 0)
         .def(
             "put",
-            [](PlaneSender& sender, std::uint32_t layer, TensorRole role, nb::handle source) {
+            [](PlaneSender& sender, std::uint32_t layer, TensorRole role, nb::handle source, std::uint32_t first_token,
+               std::uint32_t first_head) {
                 const SourceTensor tensor = borrow_source(source);
                 const nb::gil_scoped_release release;
-                sender.put(layer, role, tensor.view);
+                sender.put(layer, role, tensor.view, first_token, first_head);
             },
-            nb::arg("layer"), nb::arg("role"), nb::arg("source"),
-            nb::sig("def put(self, layer: int, role: TensorRole, source: object) -> None"),
-            "Codes one tensor [heads, tokens, head_dim] and queues it. `source` is read before this returns.")
+            nb::arg("layer"), nb::arg("role"), nb::arg("source"), nb::kw_only(), nb::arg("first_token") = 0,
+            nb::arg("first_head") = 0,
+            nb::sig("def put(self, layer: int, role: TensorRole, source: object, *, first_token: int = 0, "
+                    "first_head: int = 0) -> None"),
+            "Codes one tensor [heads, tokens, head_dim], or that piece of it, and queues it. `source` is read before "
+            "this "
+            "returns.")
+        .def("set_priority", &PlaneSender::set_priority, nb::arg("priority"), nb::call_guard<nb::gil_scoped_release>(),
+             "Takes effect with the next chunk.")
         .def(
             "wait_written",
             [](PlaneSender& sender, double timeout_s) {

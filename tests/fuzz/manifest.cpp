@@ -2,6 +2,7 @@
 #include "lynx/manifest.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "fuzz/input.hpp"
 #include "fuzz/targets.hpp"
@@ -15,17 +16,24 @@ namespace {
 /// A manifest that was accepted can be laid out, cut into writes and sent on as it is.
 void check_accepted(const Manifest& manifest) {
     require(Manifest::parse(manifest.serialize()) == manifest, "a manifest does not come back as it was sent");
-    const SlotLayout slot(manifest);
+    std::optional<SlotLayout> layout;
+    try {
+        layout.emplace(manifest);
+    } catch (const InvalidArgument&) {  // more chunks than can be numbered
+        return;
+    }
+    const SlotLayout& slot = *layout;
     for (std::uint32_t t = 0; t < slot.tensors(); ++t) {
-        const Extent whole = slot.extent(t);
-        require(whole.end() <= slot.bytes(), "a tensor lies outside of its slot");
+        require(slot.coded(t).end() <= slot.bytes(), "a tensor lies outside of its slot");
         for (unsigned p = 0; p < slot.parts(); ++p) {
             const Extent part = slot.part(t, p);
-            require(part.offset >= whole.offset && part.end() <= whole.end(), "a part lies outside of its tensor");
-            const std::uint32_t chunks = slot.chunks(t, p);
-            if (chunks == 0) continue;
-            require(slot.chunk(t, p, 0).offset == part.offset, "the first write is not at the part's begin");
-            require(slot.chunk(t, p, chunks - 1).end() == part.end(), "the last write does not end with the part");
+            require(part.offset >= slot.head(t).offset && part.end() <= slot.coded(t).end(),
+                    "a part lies outside of its tensor");
+            const auto chunks = slot.chunks(t, p);
+            if (chunks.count() == 0) continue;
+            require(slot.chunk(chunks.begin).extent.offset == part.offset,
+                    "the first write is not at the part's begin");
+            require(slot.chunk(chunks.end - 1).extent.end() == part.end(), "the last write does not end with the part");
         }
     }
 }
@@ -36,6 +44,8 @@ void read(unsigned kind, ConstByteSpan bytes) {
         case 1: (void)Grant::parse(bytes); return;
         case 2: (void)Hello::parse(bytes); return;
         case 3: (void)Notice::parse(bytes); return;
+        case 4: (void)Sent::parse(bytes); return;
+        case 5: (void)Resend::parse(bytes); return;
         default: (void)offered_request(bytes);
     }
 }
@@ -50,11 +60,11 @@ void read(unsigned kind, ConstByteSpan bytes) {
 
 void manifest(ConstByteSpan input) {
     Input in(input);
-    const unsigned kind = in.between(0, 7);
+    const unsigned kind = in.between(0, 9);
     // In memory of its own, so that it ends where the sanitizer sees it.
     const std::vector<std::byte> bytes(in.rest().begin(), in.rest().end());
     try {
-        read(kind < 5 ? kind : 0, bytes);
+        read(kind < 7 ? kind : 0, bytes);
     } catch (const ProtocolError&) {  // the one answer to bytes that cannot be read
         return;
     }
@@ -67,9 +77,13 @@ std::vector<std::vector<std::byte>> manifest_seeds() {
             manifest.tensors.push_back({layer, role, {.heads = 2, .tokens = 33, .head_dim = 64, .sink_tokens = 4}});
     manifest.tensors.back().spec.coding = Coding::kRaw;
     const std::vector<std::byte> address(16, std::byte{1});
-    return {seed(0, manifest.serialize()), seed(4, manifest.serialize()),
-            seed(1, Grant{.request_id = 7, .slot = 1, .region = {4096, 9, 1 << 20}}.serialize()),
-            seed(2, Hello{"tcp", address}.serialize()), seed(3, Notice{7, "the reason", 12}.serialize())};
+    return {seed(0, manifest.serialize()),
+            seed(6, manifest.serialize()),
+            seed(1, Grant{.request_id = 7, .slot = 1, .regions = {{4096, 9, 1 << 20}}}.serialize()),
+            seed(2, Hello{"tcp", address}.serialize()),
+            seed(3, Notice{7, "the reason", 12}.serialize()),
+            seed(4, Sent{7, 2}.serialize()),
+            seed(5, Resend{7, {{1, 3}, {9, 1}}}.serialize())};
 }
 
 }  // namespace lynx::fuzz

@@ -12,18 +12,22 @@
 
 namespace lynx {
 
-inline constexpr std::uint16_t kManifestVersion = 1;
+inline constexpr std::uint16_t kManifestVersion = 2;
 inline constexpr std::uint32_t kMaxTensors = 1u << 14;
 inline constexpr std::uint32_t kMinChunkBytes = 4u << 10;
 inline constexpr std::uint32_t kMaxChunkBytes = 64u << 20;
+inline constexpr std::uint32_t kDefaultChunkBytes = 256u << 10;
 inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 44;
 
 enum class TensorRole : std::uint8_t { kKey = 0, kValue = 1 };
 
+/// K or V of one layer, or a piece of it: a range of tokens (prefill in chunks) and of heads (a shard).
 struct ManifestTensor {
     std::uint32_t layer = 0;
     TensorRole role = TensorRole::kKey;
     TensorSpec spec;
+    std::uint32_t first_token = 0;  ///< where the piece begins in the layer's tensor
+    std::uint32_t first_head = 0;
 
     friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
@@ -35,11 +39,14 @@ struct LYNX_API Manifest {
     std::uint32_t context_tokens = 0;
     /// The token that prefill sampled from its exact cache; -1 if there is none.
     std::int32_t first_token = -1;
-    /// How many parts of each tensor are sent: 1 for the anchors alone, 2 with the residuals.
+    /// How many parts of each tensor are sent: 1 for the anchors alone, 2 with the residuals, 3 with the exact tiers.
     std::uint8_t parts = 2;
-    /// The largest single write.
-    std::uint32_t chunk_bytes = 256u << 10;
-    /// In sending order; (layer, role) pairs are unique.
+    /// The coded bytes of one write, at most.
+    std::uint32_t chunk_bytes = kDefaultChunkBytes;
+    /// Is every chunk checked (XXH3) before it is published? Costs a few percent of a CPU core at 2 GB/s.
+    bool checksums = true;
+    /// In sending order. The pieces of K, or of V, of a layer form rows: each range of tokens is covered by one
+    /// consecutive run of heads, the same for all, and the ranges follow each other.
     std::vector<ManifestTensor> tensors;
 
     /// Throws InvalidArgument naming the field that is out of range.
@@ -53,12 +60,15 @@ struct LYNX_API Manifest {
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// The receiver's answer: where to write, and how fast at most.
+inline constexpr std::size_t kMaxRails = 8;
+
+/// The receiver's answer: where to write, and how fast at most. It holds for one transfer and ends with it.
 struct LYNX_API Grant {
     std::uint64_t request_id = 0;
     std::uint32_t slot = 0;
-    RemoteRegion region;
+    std::uint64_t seed = 0;              ///< of the checksums; random, so that no other transfer's bytes have them
     std::uint64_t bytes_per_second = 0;  ///< 0: no limit
+    std::vector<RemoteRegion> regions;   ///< the slot, as each rail of the receiver reaches it; 1 to kMaxRails
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     /// As Manifest::parse.

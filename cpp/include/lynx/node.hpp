@@ -9,14 +9,23 @@
 
 #include "lynx/export.hpp"
 #include "lynx/fabric.hpp"
+#include "lynx/manifest.hpp"
 
 namespace lynx {
 
 struct NodeOptions {
-    FabricOptions fabric;
+    FabricOptions fabric{};
+    /// More ways to the same peers, each of an address of its own: transfers are striped over all rails, and what a
+    /// rail that dies had to do goes over the others.
+    std::vector<FabricOptions> more_rails{};
     /// Host memory registered once, at start, in which every slot lies. Touched only where used.
     std::size_t arena_bytes = std::size_t{1} << 30;
-    EndpointOptions endpoint;
+    EndpointOptions endpoint{};
+    /// Bytes on their way to one peer over one rail, at most; 0: twice the measured bandwidth-delay product and a few
+    /// chunks, so that a new anchor finds little before it in sockets and cards.
+    std::uint64_t window_bytes = 0;
+    /// The share of bytes that each lower class keeps while higher ones have something to send.
+    double floor = 0.04;
 };
 
 class LYNX_API Node {
@@ -25,11 +34,17 @@ class LYNX_API Node {
     explicit Node(const NodeOptions& options = {});
 
     [[nodiscard]] const std::string& provider() const noexcept;
-    /// The address blob to hand to a peer, by lynx::Peer or by the embedder's own means.
+    [[nodiscard]] std::size_t rails() const noexcept;
+    /// The address blob to hand to a peer, by lynx::Peer or by the embedder's own means; of all rails.
     [[nodiscard]] std::vector<std::byte> address() const;
     /// Makes a peer's address blob known. Throws FabricError for a blob that this provider does not take.
     [[nodiscard]] PeerId add_peer(ConstByteSpan address);
     void remove_peer(PeerId peer) noexcept;
+    /// Rails over which this peer is written to at present: fewer than there are once one has died.
+    [[nodiscard]] std::size_t live_rails(PeerId peer) const noexcept;
+    /// The chunk size that suits the bandwidth measured to this peer: about 2 ms of it, 64 KiB to 1 MiB;
+    /// kDefaultChunkBytes as long as none is known.
+    [[nodiscard]] std::uint32_t chunk_bytes_for(PeerId peer) const noexcept;
 
     [[nodiscard]] std::size_t arena_bytes() const noexcept;
     [[nodiscard]] std::size_t arena_free_bytes() const noexcept;

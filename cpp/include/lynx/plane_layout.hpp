@@ -17,6 +17,8 @@ enum class Coding : std::uint8_t {
 };
 
 inline constexpr unsigned kPlaneCount = 8;
+inline constexpr unsigned kMaxParts = 3;
+inline constexpr unsigned kExactPart = 2;
 inline constexpr std::uint32_t kMaxHeadDim = 1024;
 inline constexpr std::uint32_t kMaxHeads = 1u << 16;
 inline constexpr std::uint32_t kMaxTokens = 1u << 26;
@@ -62,11 +64,10 @@ struct Extent {
 /// the sinks, which repeat what the residual's planes hold of the first tokens.
 ///
 /// A *part* is what is sent, counted and published as one: part 0 is the anchor (scales, zeros, sinks and the
-/// `anchor_bits` first planes), part 1 the residual (the other planes). Each is one contiguous extent.
-/// The exact tier, if there is one, lies behind the planes: the index of its groups, then their bits, whose number
-/// depends on the values; its extent is the most that they can take.
-/// kRaw has part 0 alone. With anchor_bits = 8 part 1 exists and is empty. The extent of a plane or part
-/// past the last is empty and lies at the end.
+/// `anchor_bits` first planes), part 1 the residual (the other planes), part 2 the exact tier, if there is one: the
+/// index of its groups, then their bits, whose number depends on the values; its extent is the most that they can take.
+/// Each is one contiguous extent. kRaw has part 0 alone. With anchor_bits = 8 part 1 exists and is empty. The extent of
+/// a plane or part past the last is empty and lies at the end.
 class LYNX_API PlaneLayout {
    public:
     /// Throws InvalidArgument naming the field that is out of range.
@@ -92,7 +93,7 @@ class LYNX_API PlaneLayout {
     [[nodiscard]] std::size_t group_vectors() const noexcept;
     [[nodiscard]] std::size_t groups() const noexcept;
 
-    [[nodiscard]] unsigned parts() const noexcept;  ///< 1 for kRaw, else 2
+    [[nodiscard]] unsigned parts() const noexcept;  ///< 1 for kRaw, else 2, or 3 with an exact tier
     [[nodiscard]] Extent part(unsigned index) const noexcept;
     /// How many planes can be decoded once the parts 0..index are there.
     [[nodiscard]] unsigned planes_through(unsigned index) const noexcept;

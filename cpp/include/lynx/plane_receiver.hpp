@@ -13,7 +13,6 @@
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
 #include "lynx/node.hpp"
-#include "lynx/plane_sender.hpp"
 
 namespace lynx {
 
@@ -23,7 +22,7 @@ struct ReceiverOptions {
     const Codec* codec = nullptr;  ///< Codec::best() if null
 };
 
-/// What is complete, at one moment. `number` grows by one with each tensor's part that becomes complete.
+/// What is complete and checked, at one moment. `number` grows by one with each tensor's part that becomes complete.
 struct Revision {
     std::uint64_t number = 0;
     std::array<std::uint32_t, kMaxParts> tensors_ready{};
@@ -56,14 +55,19 @@ class LYNX_API PlaneReceiver {
     [[nodiscard]] bool ready(unsigned part) const;
     /// Has every chunk of every part arrived?
     [[nodiscard]] bool complete() const;
+    /// The finest part that is complete for all layers, with every part before it; nothing before the anchor is. What a
+    /// transfer that has failed leaves behind.
+    [[nodiscard]] std::optional<unsigned> tier() const;
     /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;
     /// Waits for a revision newer than `after`; the current one, whether newer or the deadline passed.
     [[nodiscard]] Revision wait_newer(std::uint64_t after, Deadline deadline) const;
 
-    /// Decodes a tensor from all planes through `part` into `destination` (any dtype and strides).
-    /// Throws InvalidArgument if that part is not complete or the shape is not the manifest's.
+    /// Decodes K or V of a layer, of all of its pieces in the manifest, from all planes through `part` (bit for bit
+    /// from kExactPart) into `destination` (any dtype and strides), whose first element is that of the first piece.
+    /// Throws InvalidArgument if that part is not complete or the shape is not the manifest's, CorruptData as
+    /// Codec::decode_exact does.
     void decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination) const;
 
     /// Ends the transfer: waiting calls throw `error`. What is complete stays readable. The first error stays.

@@ -16,23 +16,39 @@
 
 namespace lynx {
 
-inline constexpr unsigned kMaxParts = 2;
+/// Which chunks go first, over all transfers of a node: strictly by class, but that each lower class keeps a small
+/// share (NodeOptions::floor).
+enum class SendClass : std::uint8_t { kAnchor = 0, kResidual = 1, kExact = 2 };
+inline constexpr unsigned kSendClasses = 3;
+
+/// A transfer's place among the others, which may change while it runs.
+struct Priority {
+    /// The class of each part.
+    std::array<SendClass, kMaxParts> classes = {SendClass::kAnchor, SendClass::kResidual, SendClass::kExact};
+    /// Within a class the earlier one goes first; it ends nothing when it passes.
+    Clock::time_point deadline = Clock::time_point::max();
+    /// Among transfers of one class and deadline bytes are shared in proportion; more than 0.
+    double weight = 1;
+};
 
 struct SenderOptions {
     /// Payload bytes per second on the wire, a token bucket; 0 for no limit. The lower of this and the grant's holds.
     std::uint64_t bytes_per_second = 0;
-    /// Bytes handed to the provider and not yet written, at most.
-    std::uint64_t window_bytes = 8u << 20;
+    Priority priority{};
     const Codec* codec = nullptr;  ///< Codec::best() if null
 };
 
 struct SendProgress {
-    std::array<std::uint64_t, kMaxParts> part_bytes{};     ///< of the whole transfer
+    /// Of the whole transfer; of the exact tier the most that it may be until all tensors are put.
+    std::array<std::uint64_t, kMaxParts> part_bytes{};
     std::array<std::uint64_t, kMaxParts> written_bytes{};  ///< of each part, out of this node
+    std::uint64_t resent_bytes = 0;                        ///< written once more: lost, damaged, or on a dead rail
     std::uint64_t nonfinite_vectors = 0;                   ///< see EncodeStats
 };
 
 /// put() is for one thread at a time; everything else may be called from any thread.
+/// What goes next is decided over all transfers of the node: a residual may go while anchors are still to be put, and
+/// stands back as soon as one is.
 class LYNX_API PlaneSender {
    public:
     /// Takes room in the node's arena. `peer` is a known peer and `grant` its answer to `manifest`.
@@ -44,10 +60,13 @@ class LYNX_API PlaneSender {
     /// Drops what is not yet posted. The memory returns to the arena when what was posted has been written.
     ~PlaneSender();
 
-    /// Codes one tensor of the manifest and queues it: its anchor at once, its residual behind the anchors of all
-    /// tensors. `source` is read before put() returns. Throws InvalidArgument (unknown or repeated tensor, a shape
-    /// that is not the manifest's), or whatever ended the transfer.
-    void put(std::uint32_t layer, TensorRole role, const TensorView& source);
+    /// Codes one tensor of the manifest, or that piece of it, and queues its parts. `source` is read before put()
+    /// returns. Throws InvalidArgument (unknown or repeated piece, a shape that is not the manifest's), or whatever
+    /// ended the transfer.
+    void put(std::uint32_t layer, TensorRole role, const TensorView& source, std::uint32_t first_token = 0,
+             std::uint32_t first_head = 0);
+    /// Takes effect with the next chunk. Throws InvalidArgument for a weight that is not above 0.
+    void set_priority(const Priority& priority);
     /// Waits until every chunk has been written. False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait_written(Deadline deadline);
     [[nodiscard]] SendProgress progress() const;

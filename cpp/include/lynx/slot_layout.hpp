@@ -1,10 +1,10 @@
-// Where each tensor of a manifest lies in a slot, and in how many writes each of its parts travels. Derived by
+// Where each tensor of a manifest lies in a slot, and in which chunks, one write each, its parts travel. Derived by
 // both ends from the manifest alone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "lynx/export.hpp"
@@ -13,36 +13,68 @@
 
 namespace lynx {
 
+/// Each tensor is a *head* (see stream/tensor_head.hpp) and, right behind it, the coded tensor. Part 0 is the head and
+/// the anchor. A part is cut at every chunk_bytes of the coded tensor; the head travels with the tensor's first chunk.
 class LYNX_API SlotLayout {
    public:
-    /// Validates the manifest: throws InvalidArgument as Manifest::validate does.
+    /// Validates the manifest: throws InvalidArgument as Manifest::validate does, and if there are more chunks than
+    /// can be numbered.
     explicit SlotLayout(const Manifest& manifest);
 
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-    [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(layouts_.size()); }
+    [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
     [[nodiscard]] unsigned parts() const noexcept { return parts_; }
-    [[nodiscard]] const PlaneLayout& tensor(std::uint32_t index) const { return layouts_.at(index); }
-    /// The coded tensor's place in the slot.
-    [[nodiscard]] Extent extent(std::uint32_t tensor) const;
-    /// One part's place in the slot; empty for a part that this tensor lacks.
+    [[nodiscard]] const PlaneLayout& tensor(std::uint32_t index) const { return tensors_.at(index).layout; }
+    [[nodiscard]] bool checksums() const noexcept { return checksums_; }
+
+    // Places in the slot.
+    [[nodiscard]] Extent head(std::uint32_t tensor) const;   ///< empty if the tensor is
+    [[nodiscard]] Extent coded(std::uint32_t tensor) const;  ///< the coded tensor
+    /// Empty for a part that this tensor lacks or that is not sent. Of an exact tier, the most that it may take.
     [[nodiscard]] Extent part(std::uint32_t tensor, unsigned part) const;
-    /// The writes that a part travels in.
-    [[nodiscard]] std::uint32_t chunks(std::uint32_t tensor, unsigned part) const;
-    [[nodiscard]] Extent chunk(std::uint32_t tensor, unsigned part, std::uint32_t index) const;
-    [[nodiscard]] std::uint64_t total_chunks() const noexcept { return total_chunks_; }
-    /// Payload bytes of one part over all tensors.
+    /// What a part of all tensors takes at most.
     [[nodiscard]] std::uint64_t part_bytes(unsigned part) const;
 
-    [[nodiscard]] std::optional<std::uint32_t> find(std::uint32_t layer, TensorRole role) const noexcept;
+    /// Chunks are numbered by tensor, then part, then place.
+    struct Chunk {
+        std::uint32_t tensor = 0;
+        unsigned part = 0;
+        Extent extent;
+    };
+    [[nodiscard]] std::uint32_t chunks() const noexcept { return chunks_; }
+    [[nodiscard]] Chunk chunk(std::uint32_t number) const;
+    [[nodiscard]] std::uint32_t first_chunk(std::uint32_t tensor) const { return tensors_.at(tensor).first_chunk; }
+    /// The chunks of one part; of an exact tier, as many as `exact_bytes` take.
+    struct Range {
+        std::uint32_t begin = 0;
+        std::uint32_t end = 0;
+        [[nodiscard]] std::uint32_t count() const noexcept { return end - begin; }
+    };
+    [[nodiscard]] Range chunks(std::uint32_t tensor, unsigned part) const;
+    [[nodiscard]] Range exact_chunks(std::uint32_t tensor, std::uint64_t exact_bytes) const;
+    /// What those chunks take: whole ones, but for the end of the slot's room.
+    [[nodiscard]] Extent exact_extent(std::uint32_t tensor, std::uint64_t exact_bytes) const;
+
+    /// The pieces (see ManifestTensor) of K or V of a layer, as indices into the manifest, by token and head;
+    /// empty if there are none.
+    [[nodiscard]] std::span<const std::uint32_t> pieces(std::uint32_t layer, TensorRole role) const noexcept;
 
    private:
-    std::vector<PlaneLayout> layouts_;
-    std::vector<std::size_t> offsets_;
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> by_layer_;  // sorted (layer, role) -> index
+    struct Tensor {
+        PlaneLayout layout;
+        std::size_t offset;  // of the head
+        std::size_t head_bytes;
+        std::uint32_t first_chunk;
+        std::uint32_t part_begin[kMaxParts + 1];  // chunk numbers, from first_chunk on
+    };
+    std::vector<Tensor> tensors_;
+    std::vector<std::uint64_t> piece_keys_;  // sorted (layer, role), one for each entry of pieces_
+    std::vector<std::uint32_t> pieces_;
     std::uint32_t chunk_bytes_;
     unsigned parts_;
+    bool checksums_;
     std::size_t bytes_ = 0;
-    std::uint64_t total_chunks_ = 0;
+    std::uint32_t chunks_ = 0;
 };
 
 }  // namespace lynx

@@ -117,13 +117,16 @@ unsigned PlaneLayout::planes() const noexcept {
 }
 
 unsigned PlaneLayout::parts() const noexcept {
-    return spec_.coding == Coding::kRaw ? 1 : 2;
+    if (spec_.coding == Coding::kRaw) return 1;
+    return has_exact() ? 3 : 2;
 }
 
 Extent PlaneLayout::part(unsigned index) const noexcept {
     const std::size_t anchor_end = plane(planes_through(0) - 1).end();
     if (index == 0) return {0, anchor_end};
-    if (index < parts()) return {anchor_end, exact_index().offset - anchor_end};
+    const std::size_t planes_end = exact_index().offset;
+    if (index == 1 && index < parts()) return {anchor_end, planes_end - anchor_end};
+    if (index == 2 && index < parts()) return {planes_end, bytes() - planes_end};
     return {bytes(), 0};
 }
 

@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <exception>
 
-#include "fabric/endpoint_impl.hpp"
+#include "fabric/libfabric_endpoint.hpp"
 
-namespace lynx {
-
-using fabric::Operation;
+namespace lynx::fabric {
 
 namespace {
 
@@ -43,18 +41,18 @@ std::exception_ptr write_error(int error, const std::string& message) {
 
 }  // namespace
 
-void Endpoint::Impl::run(const std::stop_token& asked_to_stop) noexcept {
+void EndpointState::run(const std::stop_token& asked_to_stop) noexcept {
     prctl(PR_SET_NAME, "lynx-fabric");
     // The kernel's default slack of 50 us would more than double the shortest sleeps.
     prctl(PR_SET_TIMERSLACK, 1000UL);
     try {
         drive(asked_to_stop);
-    } catch (const fabric::Abandoned&) {
+    } catch (const Abandoned&) {
         // The handler may be gone: nothing more to do but to end.
     }
 }
 
-void Endpoint::Impl::drive(const std::stop_token& asked_to_stop) {
+void EndpointState::drive(const std::stop_token& asked_to_stop) {
     while (!asked_to_stop.stop_requested()) {
         const bool reaped = drain();
         const auto now = Clock::now();
@@ -76,14 +74,14 @@ void Endpoint::Impl::drive(const std::stop_token& asked_to_stop) {
 
 /// Lets what is on its way arrive before the endpoint closes, for a short while. A write cut in the middle is
 /// an error at the other side, and one that the rxm of libfabric 1.17 may crash on.
-void Endpoint::Impl::settle() {
+void EndpointState::settle() {
     const Deadline deadline = Deadline::after(kSettleFor);
     while (!broken && peers.any_live_outstanding() && !deadline.passed()) {
         if (!drain()) std::this_thread::yield();
     }
 }
 
-bool Endpoint::Impl::drain() {
+bool EndpointState::drain() {
     if (broken) return false;
     std::array<fi_cq_data_entry, kBatch> entries;
     bool any = false;
@@ -96,7 +94,7 @@ bool Endpoint::Impl::drain() {
             continue;
         }
         if (count < 0) {
-            break_down(text("fi_cq_read failed: ", fabric::reason_of(count)));
+            break_down(text("fi_cq_read failed: ", reason_of(count)));
             break;
         }
         std::for_each_n(entries.begin(), count, [this](const auto& entry) { take_completion(entry); });
@@ -105,7 +103,7 @@ bool Endpoint::Impl::drain() {
     return any;
 }
 
-void Endpoint::Impl::take_completion(const fi_cq_data_entry& entry) {
+void EndpointState::take_completion(const fi_cq_data_entry& entry) {
     auto* operation = static_cast<Operation*>(entry.op_context);
     // Data without FI_WRITE is a peer's write. Nothing else of such an event is used: the tcp family of 1.17
     // leaves its length 0 and its FI_RMA flag unset.
@@ -121,11 +119,11 @@ void Endpoint::Impl::take_completion(const fi_cq_data_entry& entry) {
     if (operation != nullptr && operation->kind == Operation::Kind::kWrite) finish(*operation);
 }
 
-void Endpoint::Impl::take_error() {
+void EndpointState::take_error() {
     fi_cq_err_entry error{};
     const ssize_t count = calls.run([&] { return fi_cq_readerr(completions.get(), &error, 0); });
     if (count != 1) {
-        if (count != -FI_EAGAIN) break_down(text("fi_cq_readerr failed: ", fabric::reason_of(count)));
+        if (count != -FI_EAGAIN) break_down(text("fi_cq_readerr failed: ", reason_of(count)));
         return;
     }
     Operation* operation = operations.find(error.op_context);
@@ -140,12 +138,12 @@ void Endpoint::Impl::take_error() {
         fi_cq_strerror(completions.get(), error.prov_errno, error.err_data, buffer.data(), buffer.size());
     fail(*operation,
          write_error(error.err, text(describe(operation->peer, operation->tag, operation->bytes),
-                                     " failed: ", fabric::reason_of(error.err),
+                                     " failed: ", reason_of(error.err),
                                      " (provider: ", details != nullptr ? details : "nothing to add", ")")),
          is_peer_gone(error.err));
 }
 
-void Endpoint::Impl::finish(Operation& operation) {
+void EndpointState::finish(Operation& operation) {
     const std::uint64_t cookie = operation.cookie;
     peers.completed(operation.peer, true, false);
     operations.give_back(operation);
@@ -153,7 +151,7 @@ void Endpoint::Impl::finish(Operation& operation) {
     handler.on_written(cookie);
 }
 
-void Endpoint::Impl::fail(Operation& operation, const std::exception_ptr& error, bool peer_gone) {
+void EndpointState::fail(Operation& operation, const std::exception_ptr& error, bool peer_gone) {
     const std::uint64_t cookie = operation.cookie;
     peers.completed(operation.peer, false, peer_gone);
     operations.give_back(operation);
@@ -161,7 +159,7 @@ void Endpoint::Impl::fail(Operation& operation, const std::exception_ptr& error,
     handler.on_write_failed(cookie, error);
 }
 
-void Endpoint::Impl::break_down(const std::string& reason) {
+void EndpointState::break_down(const std::string& reason) {
     const std::string& told =
         broken.emplace(text("fabric provider '", owner->name, "': the endpoint no longer works: ", reason,
                             "; close it and open another one"));
@@ -170,7 +168,7 @@ void Endpoint::Impl::break_down(const std::string& reason) {
     handler.on_broken(std::make_exception_ptr(FabricError(told)));
 }
 
-bool Endpoint::Impl::post_all(Clock::time_point now, Clock::time_point& retry_at) {
+bool EndpointState::post_all(Clock::time_point now, Clock::time_point& retry_at) {
     refused = false;
     bool any = false;
     for (int i = 0; i < kPostsAtOnce; ++i) {
@@ -192,7 +190,7 @@ bool Endpoint::Impl::post_all(Clock::time_point now, Clock::time_point& retry_at
     return any;
 }
 
-std::string Endpoint::Impl::refusal(const Write& write, const fabric::PeerTable::Peer& peer) const {
+std::string EndpointState::refusal(const Write& write, const PeerTable::Peer& peer) const {
     if (broken) return *broken;
     if (peer.removed)
         return describe(write.peer, write.tag, write.source.size()) + ": no such peer; add_peer comes first";
@@ -204,7 +202,7 @@ std::string Endpoint::Impl::refusal(const Write& write, const fabric::PeerTable:
     return {};
 }
 
-Endpoint::Impl::PostResult Endpoint::Impl::post(const Write& write, Clock::time_point now) {
+EndpointState::PostResult EndpointState::post(const Write& write, Clock::time_point now) {
     const auto peer = peers.find(write.peer);
     if (const std::string reason = refusal(write, peer); !reason.empty()) {
         handler.on_write_failed(write.cookie, std::make_exception_ptr(FabricError(reason)));
@@ -231,8 +229,7 @@ Endpoint::Impl::PostResult Endpoint::Impl::post(const Write& write, Clock::time_
     message.rma_iov_count = 1;
     message.context = &operation;
     message.data = write.tag;
-    const ssize_t result =
-        calls.run([&] { return fi_writemsg(endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION); });
+    const ssize_t result = calls.run([&] { return fi_writemsg(endpoint.get(), &message, write_flags); });
     if (result == 0) {
         peers.posted(write.peer);
         ++in_flight;
@@ -243,14 +240,14 @@ Endpoint::Impl::PostResult Endpoint::Impl::post(const Write& write, Clock::time_
     const int error = static_cast<int>(-result);
     if (is_peer_gone(error)) peers.set_stuck(write.peer);
     handler.on_write_failed(write.cookie, write_error(error, text(describe(write.peer, write.tag, write.source.size()),
-                                                                  " could not be posted: ", fabric::reason_of(error))));
+                                                                  " could not be posted: ", reason_of(error))));
     return PostResult::kFailed;
 }
 
 /// "Try again" is normal: a full queue, a connection being made. It is also all that tcp and net ever say of
 /// a peer that has died, hence the deadline.
-Endpoint::Impl::PostResult Endpoint::Impl::blocked(const Write& write, const fabric::PeerTable::Peer& peer,
-                                                   Clock::time_point now) {
+EndpointState::PostResult EndpointState::blocked(const Write& write, const PeerTable::Peer& peer,
+                                                 Clock::time_point now) {
     const bool in_time = now - peers.blocked(write.peer, write.cookie, now) < options.post_deadline;
     if (in_time && !peer.stuck) return PostResult::kAgain;
     peers.set_stuck(write.peer);
@@ -265,22 +262,22 @@ Endpoint::Impl::PostResult Endpoint::Impl::blocked(const Write& write, const fab
     return PostResult::kFailed;
 }
 
-void Endpoint::Impl::post_receives() {
+void EndpointState::post_receives() {
     while (receives_missing > 0) {
         Operation& operation = operations.take(Operation::Kind::kReceive);
         const ssize_t result =
             calls.run([&] { return fi_recv(endpoint.get(), nullptr, 0, nullptr, FI_ADDR_UNSPEC, &operation); });
         if (result != 0) {
             operations.give_back(operation);
-            if (result != -FI_EAGAIN) break_down(text("fi_recv failed: ", fabric::reason_of(result)));
+            if (result != -FI_EAGAIN) break_down(text("fi_recv failed: ", reason_of(result)));
             return;
         }
         --receives_missing;
     }
 }
 
-std::string Endpoint::Impl::describe(PeerId peer, std::uint32_t tag, std::size_t bytes) const {
+std::string EndpointState::describe(PeerId peer, std::uint32_t tag, std::size_t bytes) const {
     return text("fabric provider '", owner->name, "': the write of ", bytes, " bytes, tag ", tag, ", to peer ", peer);
 }
 
-}  // namespace lynx
+}  // namespace lynx::fabric

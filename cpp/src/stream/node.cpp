@@ -1,5 +1,8 @@
 #include "lynx/node.hpp"
 
+#include <algorithm>
+#include <bit>
+
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 #include "stream/arrival_tag.hpp"
@@ -41,59 +44,150 @@ std::shared_ptr<PlaneReceiver::State> SlotTable::find(std::uint32_t slot) const 
     return it == slots_.end() ? nullptr : it->second.lock();
 }
 
-Node::Impl::Impl(const NodeOptions& options)
-    : fabric(options.fabric),
-      memory(options.arena_bytes),
-      region(fabric, memory.span()),
-      arena(options.arena_bytes),
-      queue(std::make_unique<SendQueue>()),
-      endpoint(fabric, *this, options.endpoint) {}
+Rail::Rail(Node::Impl& node_, std::size_t index_, const FabricOptions& fabric_options,
+           const EndpointOptions& endpoint_options)
+    : node(node_),
+      index(index_),
+      fabric(fabric_options),
+      region(fabric, node.memory.span()),
+      endpoint(fabric, *this, endpoint_options) {}
+
+void Rail::on_arrival(std::uint32_t tag) noexcept {
+    const ArrivalTag arrival = ArrivalTag::unpack(tag);
+    // A write for a slot that nobody holds is a late one of a request that has ended: not an error.
+    if (const auto receiver = node.slots.find(arrival.slot)) receiver->on_arrival(arrival.chunk);
+}
+
+const Write* Rail::next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept {
+    return node.queue->next_write(index, now, retry_at);
+}
+
+bool Rail::on_refused() noexcept {
+    return node.queue->on_refused(index);
+}
+
+void Rail::on_posted() noexcept {
+    node.queue->on_posted(index);
+}
+
+void Rail::on_written(std::uint64_t cookie) noexcept {
+    node.queue->on_written(index, cookie);
+}
+
+void Rail::on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept {
+    node.queue->on_write_failed(index, cookie, error);
+}
+
+void Rail::on_broken(const std::exception_ptr& error) noexcept {
+    // The other rails carry on; without any, nothing will ever arrive.
+    if (node.rails.size() == 1) node.slots.fail_all(error);
+}
+
+Node::Impl::Impl(const NodeOptions& options) : memory(options.arena_bytes), arena(options.arena_bytes) {
+    if (options.more_rails.size() >= kMaxRails)
+        throw InvalidArgument(text("a node with ", options.more_rails.size() + 1, " rails was asked for; at most ",
+                                   kMaxRails, " are possible"));
+    if (!(options.floor >= 0 && options.floor < 1))
+        throw InvalidArgument(text("NodeOptions: floor is ", options.floor, "; it has to be 0 or more, and below 1"));
+    queue = std::make_unique<SendQueue>(options.more_rails.size() + 1, options.window_bytes, options.floor);
+    rails.reserve(options.more_rails.size() + 1);  // the first one's thread looks into it while the others are made
+    rails.push_back(std::make_unique<Rail>(*this, 0, options.fabric, options.endpoint));
+    for (const FabricOptions& fabric : options.more_rails)
+        rails.push_back(std::make_unique<Rail>(*this, rails.size(), fabric, options.endpoint));
+}
 
 Node::Impl::~Impl() = default;
 
-void Node::Impl::on_arrival(std::uint32_t tag) noexcept {
-    const ArrivalTag arrival = ArrivalTag::unpack(tag);
-    // A write for a slot that nobody holds is a late one of a request that has ended: not an error.
-    if (const auto receiver = slots.find(arrival.slot)) receiver->on_arrival(arrival.tensor, arrival.part);
+void Node::Impl::wake() noexcept {
+    for (const auto& rail : rails) rail->endpoint.wake();
 }
 
-const Write* Node::Impl::next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept {
-    return queue->next_write(now, retry_at);
+// An address blob is a u8 number of rails, and of each a u16 length, little endian, and its endpoint's address.
+
+std::vector<std::byte> Node::Impl::address() const {
+    std::vector<std::byte> blob{static_cast<std::byte>(rails.size())};
+    for (const auto& rail : rails) {
+        const std::vector<std::byte> own = rail->endpoint.address();
+        blob.push_back(static_cast<std::byte>(own.size() & 0xFF));
+        blob.push_back(static_cast<std::byte>(own.size() >> 8));
+        blob.insert(blob.end(), own.begin(), own.end());
+    }
+    return blob;
 }
 
-bool Node::Impl::on_refused() noexcept {
-    return queue->on_refused();
+namespace {
+
+std::vector<ConstByteSpan> unpack_address(ConstByteSpan blob) {
+    const auto malformed = [&] {
+        return ProtocolError(text("a peer's address of ", blob.size(),
+                                  " bytes is malformed; pass what the peer's Node::address() returned, unchanged"));
+    };
+    const std::size_t count = blob.empty() ? 0 : std::to_integer<std::size_t>(blob[0]);
+    if (count == 0 || count > kMaxRails) throw malformed();
+    std::vector<ConstByteSpan> addresses;
+    ConstByteSpan rest = blob.subspan(1);
+    for (std::size_t i = 0; i < count; ++i) {
+        if (rest.size() < 2) throw malformed();
+        const std::size_t bytes = std::to_integer<std::size_t>(rest[0]) | std::to_integer<std::size_t>(rest[1]) << 8;
+        if (rest.size() - 2 < bytes) throw malformed();
+        addresses.push_back(rest.subspan(2, bytes));
+        rest = rest.subspan(2 + bytes);
+    }
+    if (!rest.empty()) throw malformed();
+    return addresses;
 }
 
-void Node::Impl::on_posted() noexcept {
-    queue->on_posted();
+}  // namespace
+
+PeerId Node::Impl::add_peer(ConstByteSpan blob) {
+    const auto addresses = unpack_address(blob);
+    std::vector<PeerId> on_rails;
+    try {
+        // Each rail of ours writes to one of theirs; if they have fewer, several to the same.
+        for (const auto& rail : rails)
+            on_rails.push_back(rail->endpoint.add_peer(addresses[rail->index % addresses.size()]));
+    } catch (...) {
+        for (std::size_t r = 0; r < on_rails.size(); ++r) rails[r]->endpoint.remove_peer(on_rails[r]);
+        throw;
+    }
+    const PeerId peer = ++last_peer;
+    queue->add_peer(peer, on_rails);
+    return peer;
 }
 
-void Node::Impl::on_written(std::uint64_t cookie) noexcept {
-    queue->on_written(cookie);
-}
-
-void Node::Impl::on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept {
-    queue->on_write_failed(cookie, error);
-}
-
-void Node::Impl::on_broken(const std::exception_ptr& error) noexcept {
-    slots.fail_all(error);
+void Node::Impl::remove_peer(PeerId peer) noexcept {
+    const auto on_rails = queue->remove_peer(peer);
+    for (std::size_t r = 0; r < on_rails.size(); ++r) rails[r]->endpoint.remove_peer(on_rails[r]);
 }
 
 Node::Node(const NodeOptions& options) : impl_(std::make_shared<Impl>(options)) {}
 
 const std::string& Node::provider() const noexcept {
-    return impl_->fabric.provider();
+    return impl_->rails.front()->fabric.provider();
+}
+std::size_t Node::rails() const noexcept {
+    return impl_->rails.size();
 }
 std::vector<std::byte> Node::address() const {
-    return impl_->endpoint.address();
+    return impl_->address();
 }
 PeerId Node::add_peer(ConstByteSpan address) {
-    return impl_->endpoint.add_peer(address);
+    return impl_->add_peer(address);
 }
 void Node::remove_peer(PeerId peer) noexcept {
-    impl_->endpoint.remove_peer(peer);
+    impl_->remove_peer(peer);
+}
+std::size_t Node::live_rails(PeerId peer) const noexcept {
+    return impl_->queue->live_rails(peer);
+}
+std::uint32_t Node::chunk_bytes_for(PeerId peer) const noexcept {
+    constexpr double kSeconds = 0.002;
+    constexpr std::uint32_t kLeast = 64u << 10;
+    constexpr std::uint32_t kMost = 1u << 20;
+    const double rate = impl_->queue->rate(peer);
+    if (rate <= 0) return kDefaultChunkBytes;
+    const auto bytes = static_cast<std::uint32_t>(std::clamp(rate * kSeconds, double{kLeast}, double{kMost}));
+    return std::bit_floor(bytes);
 }
 std::size_t Node::arena_bytes() const noexcept {
     return impl_->memory.size();

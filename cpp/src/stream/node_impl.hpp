@@ -1,9 +1,11 @@
 // The parts of a node, in opening order, and the place where the endpoint's thread meets the transfers.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "lynx/buffer.hpp"
 #include "lynx/node.hpp"
@@ -31,11 +33,9 @@ class SlotTable {
     std::uint32_t next_ = 0;
 };
 
-struct Node::Impl final : EndpointHandler {
-    explicit Impl(const NodeOptions& options);
-    ~Impl() override;
-    Impl(const Impl&) = delete;
-    Impl& operator=(const Impl&) = delete;
+/// One way into the fabric: an endpoint with its thread, and the arena as its provider knows it.
+struct Rail final : EndpointHandler {
+    Rail(Node::Impl& node, std::size_t index, const FabricOptions& fabric, const EndpointOptions& endpoint);
 
     void on_arrival(std::uint32_t tag) noexcept override;
     [[nodiscard]] const Write* next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept override;
@@ -45,13 +45,31 @@ struct Node::Impl final : EndpointHandler {
     void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept override;
     void on_broken(const std::exception_ptr& error) noexcept override;
 
+    Node::Impl& node;
+    const std::size_t index;
     Fabric fabric;
+    MemoryRegion region;  // of the whole arena
+    Endpoint endpoint;    // last: its thread calls into all of the above
+};
+
+struct Node::Impl {
+    explicit Impl(const NodeOptions& options);
+    ~Impl();
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    /// Something new may be there to send.
+    void wake() noexcept;
+    [[nodiscard]] std::vector<std::byte> address() const;
+    [[nodiscard]] PeerId add_peer(ConstByteSpan address);
+    void remove_peer(PeerId peer) noexcept;
+
     Buffer memory;
-    MemoryRegion region;
     Arena arena;
     SlotTable slots;
     std::unique_ptr<SendQueue> queue;
-    Endpoint endpoint;  // last: its thread calls into all of the above
+    std::atomic<PeerId> last_peer = 0;
+    std::vector<std::unique_ptr<Rail>> rails;  // last: their threads call into all of the above
 };
 
 }  // namespace lynx

@@ -98,6 +98,7 @@ void Peer::Impl::on_cancelled(const Notice& notice) {
 }
 
 bool Peer::Impl::on_tick() {
+    repair();
     const bool settles = settle();
     const bool drains = drain();
     return settles || drains;

@@ -13,13 +13,13 @@ Peer::Impl::Impl(const Node& node_, ControlChannel channel, const Hello& hello, 
       limits(options.limits),
       epoch(hello.epoch),
       link(std::move(channel), options, std::move(session), *this) {
-    fabric_peer = node.impl()->endpoint.add_peer(hello.address);
+    fabric_peer = node.impl()->add_peer(hello.address);
     link.start();
 }
 
 Peer::Impl::~Impl() {
     close();
-    node.impl()->endpoint.remove_peer(fabric_peer);
+    node.impl()->remove_peer(fabric_peer);
 }
 
 void Peer::Impl::close() noexcept {
@@ -93,6 +93,7 @@ void Peer::Impl::attach(std::uint64_t request_id, std::weak_ptr<PlaneSender::Sta
     throw_if_lost();
     Outgoing& request = outgoing.at(request_id);
     if (request.cancelled) std::rethrow_exception(request.cancelled);
+    if (const auto state = sender.lock()) state->set_resumable(link.session() != 0);
     request.sender = std::move(sender);
     request.granted = true;
 }
@@ -127,10 +128,6 @@ void Peer::Impl::close_incoming(std::uint64_t request_id) noexcept {
     incoming.erase(request_id);
 }
 
-void Peer::Impl::on_link_down() noexcept {}
-
-void Peer::Impl::on_link_up() {}
-
 void Peer::Impl::on_message(ControlMessage message) {
     switch (static_cast<MessageType>(message.type)) {
         case MessageType::kOffer: return on_offer(std::move(message));
@@ -145,6 +142,10 @@ void Peer::Impl::on_message(ControlMessage message) {
         }
         case MessageType::kCancel: return on_cancel(Notice::parse(message.payload));
         case MessageType::kCancelled: return on_cancelled(Notice::parse(message.payload));
+        case MessageType::kSent: return on_sent(Sent::parse(message.payload));
+        case MessageType::kResend: return on_resend(Resend::parse(message.payload));
+        case MessageType::kResume: return on_resume(Notice::parse(message.payload).request_id);
+        case MessageType::kResumed: return on_resumed(Resumption::parse(message.payload));
         case MessageType::kDone: return on_done(Notice::parse(message.payload).request_id);
         default: break;
     }

@@ -60,6 +60,9 @@ struct Peer::Impl final : LinkHandler {
         bool granted = false;
         bool done = false;             // the receiver has confirmed
         std::exception_ptr cancelled;  // the receiver gave up before there was a sender
+        bool asked = false;            // where to go on
+        unsigned asked_in_vain = 0;    // with nothing written since
+        std::uint64_t written = 0;     // bytes, when it was last asked
     };
 
     struct Incoming {
@@ -110,11 +113,20 @@ struct Peer::Impl final : LinkHandler {
     void on_cancel(const Notice& notice);
     void on_cancelled(const Notice& notice);
     void on_done(std::uint64_t request_id);
+    void on_sent(const Sent& sent);
+    void on_resend(const Resend& resend);
+    void on_resume(std::uint64_t request_id);
+    void on_resumed(const Resumption& resumption);
+    /// Tells what was sent, asks for what is missing, and where to go on.
+    void repair();
+    [[nodiscard]] bool ask_where_to_go_on(std::uint64_t request_id, Outgoing& request, PlaneSender::State& sender);
     void enqueue(std::deque<std::vector<std::byte>>& queue, std::vector<std::byte> payload);
     [[nodiscard]] bool settle();  // what of `settling` can be; true if some of it still waits for writes
     [[nodiscard]] bool drain();   // the same of `draining_`
 
-    std::map<std::uint64_t, Draining> draining_;  // the link's reader thread's own
+    // The link's reader thread's own:
+    std::map<std::uint64_t, Draining> draining_;
+    bool down_ = false;
 
    public:
     PeerLink link;  // last: its threads call into all of the above

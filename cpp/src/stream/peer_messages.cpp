@@ -42,6 +42,53 @@ Notice Notice::parse(ConstByteSpan bytes) {
     return {n.request_id(), n.reason() != nullptr ? n.reason()->str() : std::string(), n.chunks_posted()};
 }
 
+std::vector<std::byte> Sent::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateSent(b, request_id, parts));
+    return bytes_of(b);
+}
+
+Sent Sent::parse(ConstByteSpan bytes) {
+    const auto& s = verified_root<wire::Sent>(bytes, "notice of what was sent");
+    return {s.request_id(), s.parts()};
+}
+
+std::vector<std::byte> Resend::serialize() const {
+    flatbuffers::FlatBufferBuilder b(256);
+    std::vector<wire::Run> out;
+    for (const ChunkRun& run : runs) out.emplace_back(run.first, run.count);
+    b.Finish(wire::CreateResend(b, request_id, b.CreateVectorOfStructs(out)));
+    return bytes_of(b);
+}
+
+Resend Resend::parse(ConstByteSpan bytes) {
+    const auto& r = verified_root<wire::Resend>(bytes, "request to send again");
+    Resend out{r.request_id(), {}};
+    for (const wire::Run* run : *r.runs()) out.runs.push_back({run->first(), run->count()});
+    return out;
+}
+
+std::vector<std::byte> Resumption::serialize() const {
+    flatbuffers::FlatBufferBuilder b(1024);
+    std::vector<std::uint8_t> bits((arrived.size() + 7) / 8);
+    for (std::size_t n = 0; n < arrived.size(); ++n)
+        if (arrived[n] != 0) bits[n / 8] |= static_cast<std::uint8_t>(1U << (n % 8));
+    const std::vector<std::byte> inner = grant.serialize();
+    const auto* raw = reinterpret_cast<const std::uint8_t*>(inner.data());
+    b.Finish(wire::CreateResumption(b, b.CreateVector(raw, inner.size()), b.CreateVector(bits)));
+    return bytes_of(b);
+}
+
+Resumption Resumption::parse(ConstByteSpan bytes) {
+    const auto& r = verified_root<wire::Resumption>(bytes, "resumption");
+    const auto* raw = reinterpret_cast<const std::byte*>(r.grant()->data());
+    Resumption out{Grant::parse({raw, r.grant()->size()}), {}};
+    out.arrived.reserve(std::size_t{r.arrived()->size()} * 8);
+    for (const std::uint8_t eight : *r.arrived())
+        for (unsigned bit = 0; bit < 8; ++bit) out.arrived.push_back(eight >> bit & 1U);
+    return out;
+}
+
 std::optional<std::uint64_t> offered_request(ConstByteSpan offer) {
     try {
         return verified_root<wire::Manifest>(offer, "manifest").request_id();

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "lynx/buffer.hpp"
+#include "lynx/manifest.hpp"
+#include "stream/chunk_run.hpp"
 
 namespace lynx {
 
@@ -22,7 +24,10 @@ enum class MessageType : std::uint8_t {
     kHeartbeat = 9,  // either, where nothing else was to be sent for a while: nothing, or in a session a Heartbeat
     kPiece = 10,     // either: a piece of the next offer, resumption or user message, which has the rest
     kBye = 11,       // either, last: it leaves, and does not come back
-    kResume = 12,    // receiver, after a new connection: a Resumption for each transfer that is not complete
+    kResume = 12,    // sender: a Notice, its writes have ended before all was written; what has arrived?
+    kResumed = 13,   // receiver: a Resumption, the answer
+    kSent = 16,      // sender: a Sent
+    kResend = 17,    // receiver: a Resend
 };
 
 struct Hello {
@@ -53,6 +58,33 @@ struct Notice {
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Notice parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// All chunks of the first `parts` parts have been written.
+struct Sent {
+    std::uint64_t request_id = 0;
+    std::uint8_t parts = 0;
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static Sent parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// These chunks are missing or came damaged.
+struct Resend {
+    std::uint64_t request_id = 0;
+    std::vector<ChunkRun> runs;
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static Resend parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// Where a transfer goes on.
+struct Resumption {
+    Grant grant;                        // with keys of its own
+    std::vector<std::uint8_t> arrived;  // one byte a chunk, and up to 7 more: 1 if it has arrived
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static Resumption parse(ConstByteSpan bytes);  // throws ProtocolError
 };
 
 /// The request that an offer is for, if that much of it can be read, whatever its version.

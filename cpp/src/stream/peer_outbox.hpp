@@ -12,9 +12,10 @@
 
 namespace lynx {
 
-/// An offer, a resumption or a message of the embedder's may be large.
+/// These may be large.
 [[nodiscard]] constexpr bool comes_in_pieces(MessageType type) {
-    return type == MessageType::kOffer || type == MessageType::kUser || type == MessageType::kResume;
+    return type == MessageType::kOffer || type == MessageType::kUser || type == MessageType::kResend ||
+           type == MessageType::kResumed;
 }
 
 struct Frame {

@@ -8,89 +8,6 @@
 
 namespace lynx {
 
-PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options)
-    : node(node_),
-      manifest(std::move(manifest_)),
-      layout(manifest),
-      bytes_per_second(options.bytes_per_second),
-      codec(options.codec != nullptr ? *options.codec : Codec::best()),
-      offset(node.arena.allocate(layout.bytes())),
-      missing(layout.tensors()),
-      arrived(layout.tensors()) {
-    for (unsigned p = 0; p < layout.parts(); ++p) {
-        revision.part_bytes.at(p) = layout.part_bytes(p);
-        for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
-            missing[t].at(p) = layout.chunks(t, p);
-            // A part without bytes (a residual behind an 8-bit anchor, a tensor of 0 tokens) is complete as it is.
-            if (missing[t].at(p) == 0) revision.tensors_ready.at(p) += 1;
-        }
-    }
-}
-
-PlaneReceiver::State::~State() {
-    node.slots.remove(slot);
-    // Otherwise a write of a sender that has not been heard of may still come: the memory stays taken.
-    if (settled || chunks_arrived == layout.total_chunks()) node.arena.release(offset);
-}
-
-void PlaneReceiver::State::on_arrival(std::uint32_t tensor, unsigned part) noexcept {
-    const std::lock_guard lock(mutex);
-    if (tensor >= layout.tensors() || part >= layout.parts() || missing[tensor].at(part) == 0) {
-        if (!error)
-            error = std::make_exception_ptr(
-                ProtocolError(text("request ", manifest.request_id, ": a write for part ", part, " of tensor ", tensor,
-                                   " came that the manifest does not have")));
-        changed.notify_all();
-        return;
-    }
-    // Which of the chunks it was is unknown (32 bits say only the part): their sizes add up once all are in.
-    const std::uint32_t index = arrived[tensor].at(part)++;
-    revision.arrived_bytes.at(part) += layout.chunk(tensor, part, index).bytes;
-    chunks_arrived += 1;
-    if (--missing[tensor].at(part) == 0) {
-        revision.tensors_ready.at(part) += 1;
-        revision.number += 1;
-        changed.notify_all();
-    } else if (error) {
-        changed.notify_all();  // settle() counts every chunk
-    }
-}
-
-void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
-    const std::lock_guard lock(mutex);
-    if (!error) error = cause;
-    changed.notify_all();
-}
-
-bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline) noexcept {
-    std::unique_lock lock(mutex);
-    if (chunks_posted > layout.total_chunks()) return false;  // the sender cannot say
-    settled = changed.wait_until(lock, deadline.at(), [&] { return chunks_arrived >= chunks_posted; });
-    return settled;
-}
-
-bool PlaneReceiver::State::tensor_ready(std::uint32_t tensor, unsigned part) const {
-    if (part >= layout.parts()) return false;
-    return std::all_of(missing[tensor].begin(), missing[tensor].begin() + part + 1, [](auto n) { return n == 0; });
-}
-
-bool PlaneReceiver::State::layer_ready(std::uint32_t layer, unsigned part) const {
-    bool any = false;
-    for (const TensorRole role : {TensorRole::kKey, TensorRole::kValue}) {
-        const auto tensor = layout.find(layer, role);
-        if (!tensor) continue;
-        if (!tensor_ready(*tensor, part)) return false;
-        any = true;
-    }
-    return any;
-}
-
-bool PlaneReceiver::State::all_ready(unsigned part) const {
-    if (part >= layout.parts()) return false;
-    return std::all_of(revision.tensors_ready.begin(), revision.tensors_ready.begin() + part + 1,
-                       [&](auto n) { return n == layout.tensors(); });
-}
-
 PlaneReceiver::PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options)
     : node_(node.impl()), state_(std::make_shared<State>(*node_, std::move(manifest), options)) {
     try {
@@ -117,11 +34,8 @@ const Manifest& PlaneReceiver::manifest() const noexcept {
 }
 
 Grant PlaneReceiver::grant() const {
-    const RemoteRegion arena = node_->region.remote();
-    return {.request_id = state_->manifest.request_id,
-            .slot = state_->slot,
-            .region = {arena.address + state_->offset, arena.key, state_->layout.bytes()},
-            .bytes_per_second = state_->bytes_per_second};
+    const std::lock_guard lock(state_->mutex);
+    return state_->grant();
 }
 
 Revision PlaneReceiver::revision() const {
@@ -141,7 +55,7 @@ bool PlaneReceiver::ready(unsigned part) const {
 
 bool PlaneReceiver::complete() const {
     const std::lock_guard lock(state_->mutex);
-    return state_->chunks_arrived == state_->layout.total_chunks();
+    return state_->complete();
 }
 
 namespace {
@@ -171,23 +85,63 @@ Revision PlaneReceiver::wait_newer(std::uint64_t after, Deadline deadline) const
     return revision();
 }
 
+std::optional<unsigned> PlaneReceiver::tier() const {
+    const std::lock_guard lock(state_->mutex);
+    std::optional<unsigned> tier;
+    for (unsigned p = 0; p < state_->layout.parts() && state_->all_ready(p); ++p) tier = p;
+    return tier;
+}
+
+namespace {
+
+/// The part of `whole`, which begins at (first_head, first_token) of the layer, that `piece` fills.
+MutableTensorView view_of(const MutableTensorView& whole, const ManifestTensor& piece, std::uint32_t first_head,
+                          std::uint32_t first_token) {
+    MutableTensorView view = whole;
+    view.data =
+        whole.vector(std::int64_t{piece.first_head - first_head}, std::int64_t{piece.first_token - first_token});
+    view.shape = {piece.spec.heads, piece.spec.tokens, piece.spec.head_dim};
+    return view;
+}
+
+}  // namespace
+
 void PlaneReceiver::decode(std::uint32_t layer, TensorRole role, unsigned part,
                            const MutableTensorView& destination) const {
     const State& s = *state_;
-    const auto tensor = s.layout.find(layer, role);
+    const auto pieces = s.layout.pieces(layer, role);
     const std::string_view name = role == TensorRole::kKey ? "K" : "V";
-    if (!tensor)
+    if (pieces.empty())
         throw InvalidArgument(text(name, " of layer ", layer, " was asked for; the manifest has no such tensor"));
     {
         const std::lock_guard lock(s.mutex);
-        if (!s.tensor_ready(*tensor, part))
+        if (!std::all_of(pieces.begin(), pieces.end(), [&](auto t) { return s.tensor_ready(t, part); }))
             throw InvalidArgument(text(name, " of layer ", layer, " was asked for through part ", part,
                                        ", which has not arrived: wait for it first"));
     }
-    const Extent place = s.layout.extent(*tensor);
-    const PlaneLayout& layout = s.layout.tensor(*tensor);
-    s.codec.decode(layout, s.node.memory.span().subspan(s.offset + place.offset, place.bytes),
-                   layout.planes_through(std::min(part, layout.parts() - 1)), destination);
+    const ManifestTensor& first = s.manifest.tensors[pieces.front()];
+    if (pieces.size() > 1) {
+        const ManifestTensor& last = s.manifest.tensors[pieces.back()];
+        const std::array<std::int64_t, 3> shape{last.first_head + last.spec.heads - first.first_head,
+                                                last.first_token + last.spec.tokens - first.first_token,
+                                                first.spec.head_dim};
+        if (destination.shape != shape)
+            throw InvalidArgument(text(name, " of layer ", layer, " is [", shape[0], ", ", shape[1], ", ", shape[2],
+                                       "] and was to be decoded into [", destination.shape[0], ", ",
+                                       destination.shape[1], ", ", destination.shape[2], "]"));
+    }
+    for (const std::uint32_t piece : pieces) {
+        const Extent place = s.layout.coded(piece);
+        const PlaneLayout& layout = s.layout.tensor(piece);
+        const ByteSpan coded = s.memory().subspan(place.offset, place.bytes);
+        const MutableTensorView view =
+            pieces.size() == 1 ? destination
+                               : view_of(destination, s.manifest.tensors[piece], first.first_head, first.first_token);
+        if (part >= kExactPart && layout.has_exact())
+            s.codec.decode_exact(layout, coded, view);
+        else
+            s.codec.decode(layout, coded, layout.planes_through(std::min(part, layout.parts() - 1)), view);
+    }
 }
 
 void PlaneReceiver::fail(const std::exception_ptr& error) noexcept {

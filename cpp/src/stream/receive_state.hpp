@@ -1,13 +1,15 @@
-// What a PlaneReceiver and the endpoint's thread share about one incoming transfer.
+// What a PlaneReceiver and the rails' threads share about one incoming transfer.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "lynx/plane_receiver.hpp"
 #include "lynx/slot_layout.hpp"
+#include "stream/chunk_run.hpp"
 #include "stream/node_impl.hpp"
 
 namespace lynx {
@@ -18,15 +20,32 @@ struct PlaneReceiver::State {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
-    // On the progress thread.
-    void on_arrival(std::uint32_t tensor, unsigned part) noexcept;
+    // On a rail's thread.
+    void on_arrival(std::uint32_t chunk) noexcept;
 
     void fail(const std::exception_ptr& error) noexcept;
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
-    /// All parts 0..part of tensor are in. The mutex is held.
+
+    // For whoever carries messages to the sender (see stream/peer_messages.hpp).
+    /// The sender has written all chunks of the first so many parts.
+    void on_sent(unsigned parts) noexcept;
+    /// Chunks to ask for again: damaged, or missing though they were sent; may be empty. Looked at every few
+    /// milliseconds. Fails the transfer if a chunk does not come whole however often it is asked for.
+    [[nodiscard]] std::vector<ChunkRun> take_missing(Clock::time_point now);
+    /// For a sender that has lost its connection and comes again: a grant with keys of its own, the old ones end.
+    [[nodiscard]] Grant grant_anew();
+    /// One byte a chunk: 1 if it is here.
+    [[nodiscard]] std::vector<std::uint8_t> arrived() const;
+
+    // The mutex is held.
+    /// All parts 0..part of tensor are in.
     [[nodiscard]] bool tensor_ready(std::uint32_t tensor, unsigned part) const;
     [[nodiscard]] bool layer_ready(std::uint32_t layer, unsigned part) const;
     [[nodiscard]] bool all_ready(unsigned part) const;
+    [[nodiscard]] bool complete() const { return all_ready(layout.parts() - 1); }
+    [[nodiscard]] Grant grant() const;
+
+    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(offset, layout.bytes()); }
 
     // Not an owner: see PlaneSender::State.
     Node::Impl& node;
@@ -35,17 +54,32 @@ struct PlaneReceiver::State {
     const std::uint64_t bytes_per_second;
     const Codec& codec;
     const std::size_t offset;  // in the arena
-    std::uint32_t slot = 0;    // set once, before the state is shared
+    const std::uint64_t seed;
+    std::uint32_t slot = 0;  // set once, before the state is shared
 
     mutable std::mutex mutex;
     mutable std::condition_variable changed;
     // Guarded by mutex:
+    std::vector<MemoryRegion> regions;  // of the slot, one a rail; gone once nothing may be written any more
+    enum class Chunk : std::uint8_t { kMissing, kUnchecked, kGood, kUnused };
+    std::vector<Chunk> chunks;
+    std::vector<std::uint8_t> asked;                            // how often, for each chunk
+    std::vector<std::uint32_t> damaged;                         // to be asked for again
     std::vector<std::array<std::uint32_t, kMaxParts>> missing;  // chunks, by tensor and part
-    std::vector<std::array<std::uint32_t, kMaxParts>> arrived;
+    unsigned parts_sent = 0;                                    // what the sender says, since it was last asked
+    Clock::time_point last_arrival{};
     Revision revision;
-    std::uint64_t chunks_arrived = 0;
+    std::uint64_t arrivals = 0;
     bool settled = false;  // the sender has stopped, and what it posted is in
     std::exception_ptr error;
+
+   private:
+    // The mutex is held.
+    void check(std::uint32_t number, const SlotLayout::Chunk& chunk);
+    void check_first(std::uint32_t number, const SlotLayout::Chunk& chunk);
+    void take(std::uint32_t number, const SlotLayout::Chunk& chunk, bool intact);
+    void leave(std::uint32_t number, std::uint32_t tensor, unsigned part, Chunk state);
+    void end(const std::exception_ptr& cause);
 };
 
 }  // namespace lynx

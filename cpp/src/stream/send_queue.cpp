@@ -1,33 +1,121 @@
 #include "stream/send_queue.hpp"
 
 #include <algorithm>
+#include <tuple>
+
+#include "lynx/error.hpp"
 
 namespace lynx {
 
+namespace {
+
+/// The order within a class.
+bool goes_before(const SendCandidate& a, const SendCandidate& b) {
+    const auto rank = [](const SendCandidate& c) {
+        const bool by_layer = c.send_class == static_cast<unsigned>(SendClass::kAnchor);
+        return std::tuple(c.deadline, by_layer ? c.layer : 0, c.served);
+    };
+    return rank(a) < rank(b);
+}
+
+}  // namespace
+
+SendQueue::SendQueue(std::size_t rails, std::uint64_t window_bytes, double floor)
+    : window_bytes_(window_bytes), floor_(floor), rails_(rails) {}
+
 void SendQueue::add(const std::shared_ptr<PlaneSender::State>& state) {
     const std::lock_guard lock(mutex_);
+    state->start_at(served_);
     states_.push_back(state);
 }
 
-const Write* SendQueue::next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept {
+bool SendQueue::knows(PeerId peer) const noexcept {
     const std::lock_guard lock(mutex_);
-    if (const Write* write = next_refused()) return write;
-    if (const Write* write = next_chunk(now, retry_at)) return write;
-    for (auto& [peer, refused] : refused_) refused.offered = false;
+    const auto found = peers_.find(peer);
+    return found != peers_.end() && !found->second.removed;
+}
+
+void SendQueue::add_peer(PeerId peer, const std::vector<PeerId>& on_rails) {
+    const std::lock_guard lock(mutex_);
+    for (const PeerId on_rail : on_rails) peers_[peer].lanes.push_back({on_rail, FlightWindow(window_bytes_), false});
+}
+
+std::vector<PeerId> SendQueue::remove_peer(PeerId peer) noexcept {
+    std::vector<std::shared_ptr<PlaneSender::State>> states;  // let go outside of the lock
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(peer);
+    if (found == peers_.end() || found->second.removed) return {};
+    found->second.removed = true;
+    std::vector<PeerId> on_rails;
+    for (const Lane& lane : found->second.lanes) on_rails.push_back(lane.on_rail);
+    for (const auto& weak : states_)
+        if (auto state = weak.lock(); state && state->peer == peer) states.push_back(std::move(state));
+    for (const auto& state : states)
+        state->fail(std::make_exception_ptr(PeerLost("the peer that the transfer goes to was removed from the node")));
+    forget_if_removed(peer);
+    return on_rails;
+}
+
+void SendQueue::forget_if_removed(PeerId peer) noexcept {
+    const auto found = peers_.find(peer);
+    if (found == peers_.end() || !found->second.removed) return;
+    // Its writes that are with a provider are still to come back.
+    const bool quiet =
+        std::ranges::all_of(found->second.lanes, [](const Lane& l) { return l.window.in_flight() == 0; });
+    if (quiet) peers_.erase(found);
+}
+
+std::size_t SendQueue::live_rails(PeerId peer) const noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(peer);
+    if (found == peers_.end() || found->second.removed) return 0;
+    return static_cast<std::size_t>(std::ranges::count_if(found->second.lanes, [](const Lane& l) { return !l.dead; }));
+}
+
+double SendQueue::rate(PeerId peer) const noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(peer);
+    double sum = 0;
+    if (found != peers_.end())
+        for (const Lane& lane : found->second.lanes) sum += lane.dead ? 0 : lane.window.rate();
+    return sum;
+}
+
+SendQueue::Lane* SendQueue::lane(PeerId peer, std::size_t rail) noexcept {
+    const auto found = peers_.find(peer);
+    return found == peers_.end() ? nullptr : &found->second.lanes[rail];
+}
+
+bool SendQueue::other_rail_lives(PeerId peer, std::size_t rail) const noexcept {
+    const auto found = peers_.find(peer);
+    if (found == peers_.end()) return false;
+    const auto& lanes = found->second.lanes;
+    for (std::size_t r = 0; r < lanes.size(); ++r)
+        if (r != rail && !lanes[r].dead) return true;
+    return false;
+}
+
+const Write* SendQueue::next_write(std::size_t index, Clock::time_point now, Clock::time_point& retry_at) noexcept {
+    const std::lock_guard lock(mutex_);
+    Rail& rail = rails_[index];
+    if (const Write* write = next_refused(rail)) return write;
+    if (const Write* write = next_chunk(index, now, retry_at)) return write;
+    for (auto& [peer, refused] : rail.refused) refused.offered = false;
     return nullptr;
 }
 
-const Write* SendQueue::next_refused() noexcept {
-    for (auto it = refused_.begin(); it != refused_.end();) {
+const Write* SendQueue::next_refused(Rail& rail) noexcept {
+    for (auto it = rail.refused.begin(); it != rail.refused.end();) {
         auto& [write, offered] = it->second;
-        const auto in_flight = in_flight_.find(write.cookie);
+        const auto in_flight = rail.in_flight.find(write.cookie);
         if (in_flight->second.state->has_ended()) {
-            in_flight->second.state->drop(in_flight->second.chunk);
-            in_flight_.erase(in_flight);
-            it = refused_.erase(it);
+            in_flight->second.state->put_back(in_flight->second.chunk, false);
+            rail.in_flight.erase(in_flight);
+            it = rail.refused.erase(it);
         } else if (!offered) {
             offered = true;
-            return &current_.emplace(write);
+            rail.current_peer = it->first;
+            return &rail.current.emplace(write);
         } else {
             ++it;
         }
@@ -35,58 +123,108 @@ const Write* SendQueue::next_refused() noexcept {
     return nullptr;
 }
 
-const Write* SendQueue::next_chunk(Clock::time_point now, Clock::time_point& retry_at) noexcept {
-    std::erase_if(states_, [](const auto& weak) { return weak.expired(); });
-    for (;;) {
-        std::shared_ptr<PlaneSender::State> best;
-        unsigned best_part = kMaxParts;
-        for (const auto& weak : states_) {
-            auto state = weak.lock();
-            if (!state || refused_.contains(state->peer)) continue;
-            const auto part = state->candidate(now, retry_at);
-            if (part && *part < best_part) {
-                best = std::move(state);
-                best_part = *part;
-            }
+std::optional<SendQueue::Choice> SendQueue::choose(std::size_t rail, Clock::time_point now,
+                                                   Clock::time_point& retry_at) {
+    std::array<std::optional<Choice>, kSendClasses> best;
+    for (const auto& weak : states_) {
+        auto state = weak.lock();
+        if (!state || rails_[rail].refused.contains(state->peer)) continue;
+        const Lane* way = lane(state->peer, rail);
+        if (way == nullptr || (way->dead && other_rail_lives(state->peer, rail))) continue;
+        std::array<std::optional<SendCandidate>, kSendClasses> candidates;
+        state->candidates(now, retry_at, candidates);
+        for (unsigned c = 0; c < kSendClasses; ++c) {
+            const auto& candidate = candidates.at(c);
+            if (!candidate || !way->window.allows(candidate->bytes, now)) continue;
+            if (!best.at(c) || goes_before(*candidate, best.at(c)->candidate)) best.at(c) = Choice{state, *candidate};
         }
-        if (!best) return nullptr;
-        const auto chunk = best->take(best_part);
-        if (!chunk) continue;  // it was cancelled in between
+    }
+    std::optional<Choice> chosen;
+    for (unsigned c = 0; c < kSendClasses; ++c) {
+        if (!best.at(c)) {
+            owed_.at(c) = 0;
+        } else if (!chosen || owed_.at(c) >= static_cast<double>(best.at(c)->candidate.bytes)) {
+            chosen = std::move(best.at(c));
+        }
+    }
+    return chosen;
+}
+
+const Write* SendQueue::next_chunk(std::size_t index, Clock::time_point now, Clock::time_point& retry_at) noexcept {
+    std::erase_if(states_, [](const auto& weak) { return weak.expired(); });
+    Rail& rail = rails_[index];
+    for (;;) {
+        auto chosen = choose(index, now, retry_at);
+        if (!chosen) return nullptr;
+        auto& [state, candidate] = *chosen;
+        if (!state->take(candidate.chunk)) continue;  // it was cancelled in between
+        const auto bytes = static_cast<double>(candidate.bytes);
+        owed_.at(candidate.send_class) = std::max(0.0, owed_.at(candidate.send_class) - bytes);
+        for (unsigned c = candidate.send_class + 1; c < kSendClasses; ++c) owed_.at(c) += bytes * floor_;
+        served_ = candidate.served;
 
         const std::uint64_t cookie = next_cookie_++;
-        current_ = best->write_of(*chunk, cookie);
-        in_flight_.emplace(cookie, InFlight{std::move(best), *chunk});
-        return &*current_;
+        rail.current = state->write_of(candidate.chunk, index, lane(state->peer, index)->on_rail, cookie);
+        rail.current_peer = state->peer;
+        rail.in_flight.emplace(cookie, InFlight{std::move(state), candidate.chunk, candidate.bytes, {}, false});
+        return &*rail.current;
     }
 }
 
-void SendQueue::on_posted() noexcept {
+void SendQueue::on_posted(std::size_t index) noexcept {
     const std::lock_guard lock(mutex_);
-    if (!current_) return;
-    refused_.erase(current_->peer);
-    if (const auto it = in_flight_.find(current_->cookie); it != in_flight_.end()) it->second.state->on_posted();
-    current_.reset();
+    Rail& rail = rails_[index];
+    if (!rail.current) return;
+    rail.refused.erase(rail.current_peer);
+    if (const auto it = rail.in_flight.find(rail.current->cookie); it != rail.in_flight.end()) {
+        InFlight& write = it->second;
+        write.state->on_posted();
+        write.posted = true;
+        if (Lane* way = lane(rail.current_peer, index)) write.stamp = way->window.on_posted(write.bytes, Clock::now());
+    }
+    rail.current.reset();
 }
 
-bool SendQueue::on_refused() noexcept {
+bool SendQueue::on_refused(std::size_t index) noexcept {
     const std::lock_guard lock(mutex_);
-    if (current_) refused_.insert_or_assign(current_->peer, Refused{*current_, true});
-    current_.reset();
+    Rail& rail = rails_[index];
+    if (rail.current) rail.refused.insert_or_assign(rail.current_peer, Refused{*rail.current, true});
+    rail.current.reset();
     return true;
 }
 
-void SendQueue::on_written(std::uint64_t cookie) noexcept {
+void SendQueue::on_written(std::size_t index, std::uint64_t cookie) noexcept {
     const std::lock_guard lock(mutex_);
-    if (const auto node = in_flight_.extract(cookie)) node.mapped().state->on_written(node.mapped().chunk);
+    const auto node = rails_[index].in_flight.extract(cookie);
+    if (!node) return;
+    const InFlight& write = node.mapped();
+    if (Lane* way = lane(write.state->peer, index)) {
+        way->window.on_delivered(write.bytes, write.stamp, Clock::now());
+        forget_if_removed(write.state->peer);
+    }
+    write.state->on_written(write.chunk);
 }
 
-void SendQueue::on_write_failed(std::uint64_t cookie, const std::exception_ptr& error) noexcept {
+void SendQueue::on_write_failed(std::size_t index, std::uint64_t cookie, const std::exception_ptr& error) noexcept {
     const std::lock_guard lock(mutex_);
-    if (current_ && current_->cookie == cookie) {
-        refused_.erase(current_->peer);
-        current_.reset();
+    Rail& rail = rails_[index];
+    if (rail.current && rail.current->cookie == cookie) {
+        rail.refused.erase(rail.current_peer);
+        rail.current.reset();
     }
-    if (const auto node = in_flight_.extract(cookie)) node.mapped().state->on_failed(node.mapped().chunk, error);
+    const auto node = rail.in_flight.extract(cookie);
+    if (!node) return;
+    const InFlight& write = node.mapped();
+    const PeerId peer = write.state->peer;
+    if (Lane* way = lane(peer, index)) {
+        if (write.posted) way->window.on_failed(write.bytes);
+        way->dead = true;
+    }
+    forget_if_removed(peer);
+    if (other_rail_lives(peer, index))
+        write.state->put_back(write.chunk, write.posted);
+    else
+        write.state->on_failed(write.chunk, error);
 }
 
 }  // namespace lynx

@@ -1,24 +1,30 @@
-// What a PlaneSender and the endpoint's thread share about one outgoing transfer.
+// What a PlaneSender and the rails' threads share about one outgoing transfer.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "lynx/plane_sender.hpp"
 #include "lynx/slot_layout.hpp"
+#include "stream/chunk_run.hpp"
 #include "stream/node_impl.hpp"
 #include "stream/token_bucket.hpp"
 
 namespace lynx {
 
-struct SendChunk {
-    std::uint32_t tensor = 0;
-    unsigned part = 0;
-    Extent extent;  // in the slot, the same on both sides
+/// A chunk that wants to go, and what decides when.
+struct SendCandidate {
+    unsigned send_class = 0;
+    Clock::time_point deadline;
+    std::uint32_t layer = 0;
+    double served = 0;  ///< bytes so far over weight
+    std::uint32_t chunk = 0;
+    std::uint64_t bytes = 0;
 };
 
 struct PlaneSender::State {
@@ -27,23 +33,48 @@ struct PlaneSender::State {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
-    // For the queue, on the progress thread.
-    /// The part of the chunk that may go now, or nothing; `retry_at` is lowered if only the rate holds it back.
-    [[nodiscard]] std::optional<unsigned> candidate(Clock::time_point now, Clock::time_point& retry_at);
-    /// Takes that part's next chunk out of the queue; nothing if it has been cancelled since.
-    [[nodiscard]] std::optional<SendChunk> take(unsigned part);
+    // For the queue, on a rail's thread.
+    /// The chunk of each class that may go now; `retry_at` is lowered if only the rate holds it back.
+    void candidates(Clock::time_point now, Clock::time_point& retry_at,
+                    std::array<std::optional<SendCandidate>, kSendClasses>& best);
+    /// Takes that chunk out of the pending ones. False if it is not there any more.
+    [[nodiscard]] bool take(std::uint32_t chunk);
     void on_posted();
     /// Failed, or stopped: nothing more is to be posted.
     [[nodiscard]] bool has_ended();
-    /// A chunk that was taken and never posted.
-    void drop(const SendChunk& chunk);
-    void on_written(const SendChunk& chunk);
-    void on_failed(const SendChunk& chunk, const std::exception_ptr& error);
+    /// A chunk that was taken: it was never posted, or another rail has to carry it.
+    void put_back(std::uint32_t chunk, bool was_posted);
+    void on_written(std::uint32_t chunk);
+    void on_failed(std::uint32_t chunk, const std::exception_ptr& error);
+    [[nodiscard]] Write write_of(std::uint32_t chunk, std::size_t rail, PeerId rail_peer, std::uint64_t cookie);
+    /// A transfer that starts among others begins with what they have had.
+    void start_at(double served);
+
+    /// A tensor is coded: its chunks may go.
+    void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
+    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(offset, layout.bytes()); }
+    /// The mutex is held.
+    [[nodiscard]] bool all_written() const;
+
     [[nodiscard]] std::optional<std::uint64_t> wait_drained(Deadline deadline);
     /// Posts nothing more, and tells nobody yet: fail() does.
     void stop() noexcept;
-    [[nodiscard]] Write write_of(const SendChunk& chunk, std::uint64_t cookie) const;
     void fail(const std::exception_ptr& error) noexcept;
+
+    // For whoever carries messages to the receiver (see stream/peer_messages.hpp).
+    /// How many of the first parts have been written whole, if that is news for the receiver.
+    [[nodiscard]] std::optional<unsigned> take_sent();
+    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a chunk not written yet.
+    [[nodiscard]] bool resend(std::span<const ChunkRun> runs);
+    /// With true, the loss of the peer does not end the transfer: it is suspended until resume().
+    void set_resumable(bool resumable);
+    void suspend();
+    /// Suspended, and nothing is with the provider any more.
+    [[nodiscard]] bool may_resume();
+    [[nodiscard]] std::uint64_t written_bytes();
+    /// Goes on under a new grant. `arrived` has one byte a chunk: 1 if it need not be sent again. Throws ProtocolError
+    /// if they do not fit.
+    void resume(const Grant& grant, std::span<const std::uint8_t> arrived);
 
     // Not an owner: a state lives in its PlaneSender, which holds the node, or in the node's own queue. An owning
     // pointer would be a cycle, and could end the node on its own thread.
@@ -51,30 +82,37 @@ struct PlaneSender::State {
     const PeerId peer;
     const Manifest manifest;
     const SlotLayout layout;
-    const Grant grant;
-    const std::uint64_t window_bytes;
     const Codec& codec;
     const std::size_t offset;  // in the arena
 
     std::mutex mutex;
     std::condition_variable changed;
     // Guarded by mutex:
+    Grant grant;
+    Priority priority;
     TokenBucket bucket;
+    enum class Chunk : std::uint8_t { kNotPut, kPending, kTaken, kWritten, kUnused };
+    std::vector<Chunk> chunks;
+    std::array<std::set<std::uint32_t>, kMaxParts> pending;
     std::vector<bool> put;
     std::uint32_t tensors_put = 0;
-    std::array<std::deque<SendChunk>, kMaxParts> pending;
+    std::array<std::uint32_t, kMaxParts> unwritten{};  // chunks of each part, those not put included
     SendProgress progress;
+    double served = 0;
+    unsigned told_sent = 0;  // parts that the receiver knows of
     std::uint64_t chunks_posted = 0;
-    std::uint64_t chunks_written = 0;
     std::uint64_t chunks_in_flight = 0;  // taken from pending, fate unknown
-    std::uint64_t bytes_in_flight = 0;
     bool stopped = false;
+    bool resumable = false;
+    bool suspended = false;
     std::exception_ptr error;
 
    private:
     // The mutex is held.
-    void leave_flight(const SendChunk& chunk);
+    void set(std::uint32_t chunk, Chunk state);
+    void leave_flight(std::uint32_t chunk, Chunk state);
     void end(const std::exception_ptr& cause);
+    void check(const Grant& grant) const;
 };
 
 }  // namespace lynx

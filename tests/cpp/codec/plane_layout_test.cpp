@@ -84,6 +84,18 @@ TEST(PlaneLayout, PartsSplitAfterTheAnchorsPlanes) {
     }
 }
 
+TEST(PlaneLayout, TheExactTierIsAPartBehindThePlanes) {
+    TensorSpec spec = spec_of(2, 5, 64);
+    spec.dtype = DType::kBF16;
+    spec.exact = true;
+    const PlaneLayout layout(spec);
+    ASSERT_EQ(layout.parts(), 3u);
+    EXPECT_EQ(layout.part(1).end(), layout.plane(7).end());
+    EXPECT_EQ(layout.part(kExactPart).offset, layout.exact_index().offset);
+    EXPECT_EQ(layout.part(kExactPart).end(), layout.bytes());
+    EXPECT_EQ(layout.planes_through(kExactPart), 8u);
+}
+
 TEST(PlaneLayout, RawIsOnePlaneAndOnePartOfTheSourcesBytes) {
     for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
         TensorSpec spec = spec_of(3, 7, 40);

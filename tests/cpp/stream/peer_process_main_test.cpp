@@ -61,9 +61,7 @@ int be_a_peer(const std::string& role, const std::string& provider, const std::s
         _exit(0);
     }).detach();
     try {
-        const Node node({.fabric = {provider, own_host.empty() ? "127.0.0.1" : own_host},
-                         .arena_bytes = 64u << 20,
-                         .endpoint = {}});
+        const Node node({.fabric = {provider, own_host.empty() ? "127.0.0.1" : own_host}, .arena_bytes = 64u << 20});
         Peer peer = Peer::connect(node, host, static_cast<std::uint16_t>(std::stoi(port)), Deadline::after(kPatience));
         say("connected");
         role == "prefill" ? send_requests(peer) : take_requests(peer);

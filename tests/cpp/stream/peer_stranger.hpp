@@ -16,7 +16,7 @@ inline Deadline soon() {
 }
 
 inline NodeOptions small() {
-    return {.fabric = {}, .arena_bytes = 1u << 20, .endpoint = {}};
+    return {.fabric = {}, .arena_bytes = 1u << 20};
 }
 
 inline void send(ControlChannel& channel, MessageType type, ConstByteSpan payload) {

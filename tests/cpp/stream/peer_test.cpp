@@ -74,6 +74,7 @@ TEST(Peer, ClaimingMoreThanThereIsMemoryForIsRefusedBeforeAnyIsTaken) {
     Stranger stranger(node);
     Manifest huge = TestCache(1, 1, 8, 64).manifest(5);
     for (auto& t : huge.tensors) t.spec.heads = 1000, t.spec.tokens = 1'000'000, t.spec.head_dim = 1024;
+    huge.chunk_bytes = kMaxChunkBytes;
     send(stranger.channel, MessageType::kOffer, huge.serialize());
     EXPECT_THROW((void)stranger.peer->accept_offer(soon()), ArenaFull);
     EXPECT_EQ(node.arena_free_bytes(), node.arena_bytes());

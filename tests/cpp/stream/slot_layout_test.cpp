@@ -4,47 +4,88 @@
 
 #include <vector>
 
+#include "lynx/error.hpp"
 #include "stream/cache.hpp"
 
 namespace lynx {
 namespace {
 
-TEST(SlotLayout, GivesEveryByteOfEveryPartToOneChunk) {
-    Manifest m = TestCache(3, 2, 500, 64).manifest(1);
-    m.tensors[2].spec.anchor_bits = 8;  // its residual is empty
-    m.tensors[3].spec.sink_tokens = 4;
-    const SlotLayout layout(m);
-    std::vector<bool> seen(layout.bytes());
-    std::uint64_t chunks = 0, bytes = 0;
-    for (std::uint32_t t = 0; t < layout.tensors(); ++t)
-        for (unsigned p = 0; p < layout.parts(); ++p)
-            for (std::uint32_t c = 0; c < layout.chunks(t, p); ++c) {
-                const Extent e = layout.chunk(t, p, c);
-                ASSERT_LE(e.end(), layout.bytes());
-                EXPECT_GT(e.bytes, 0u);
-                EXPECT_LE(e.bytes, m.chunk_bytes);
-                for (std::size_t i = e.offset; i < e.end(); ++i) {
-                    EXPECT_FALSE(seen[i]) << "byte " << i << " twice";
-                    seen[i] = true;
-                }
-                ++chunks;
-                bytes += e.bytes;
-            }
-    EXPECT_EQ(chunks, layout.total_chunks());
-    std::uint64_t coded = 0;
-    for (std::uint32_t t = 0; t < layout.tensors(); ++t) coded += layout.tensor(t).bytes();
-    EXPECT_EQ(bytes, coded);
-    EXPECT_EQ(layout.part_bytes(0) + layout.part_bytes(1), coded);
-    EXPECT_EQ(layout.chunks(2, 1), 0u);
+Manifest with_exact(Manifest m) {
+    m.parts = 3;
+    for (ManifestTensor& t : m.tensors) t.spec.dtype = DType::kBF16, t.spec.exact = true;
+    return m;
 }
 
-TEST(SlotLayout, FindsTensorsInWhateverOrderTheyAreSent) {
+TEST(SlotLayout, GivesEveryByteOfEveryPartToOneChunk) {
+    Manifest m = with_exact(TestCache(3, 2, 500, 64).manifest(1));
+    m.tensors[2].spec.anchor_bits = 8;  // its residual is empty
+    m.tensors[3].spec.sink_tokens = 4;
+    m.tensors[4].spec.exact = false;
+    for (const bool checksums : {true, false}) {
+        m.checksums = checksums;
+        const SlotLayout layout(m);
+        std::vector<bool> seen(layout.bytes());
+        std::array<std::uint64_t, kMaxParts> bytes{};
+        std::uint32_t next = 0;
+        for (std::uint32_t t = 0; t < layout.tensors(); ++t)
+            for (unsigned p = 0; p < layout.parts(); ++p) {
+                const auto range = layout.chunks(t, p);
+                EXPECT_EQ(range.begin, next) << "numbers follow each other";
+                next = range.end;
+                for (std::uint32_t n = range.begin; n < range.end; ++n) {
+                    const SlotLayout::Chunk chunk = layout.chunk(n);
+                    EXPECT_EQ(chunk.tensor, t);
+                    EXPECT_EQ(chunk.part, p);
+                    ASSERT_LE(chunk.extent.end(), layout.bytes());
+                    EXPECT_GT(chunk.extent.bytes, 0u);
+                    EXPECT_LE(chunk.extent.bytes,
+                              m.chunk_bytes + (n == layout.first_chunk(t) ? layout.head(t).bytes : 0));
+                    for (std::size_t i = chunk.extent.offset; i < chunk.extent.end(); ++i) {
+                        EXPECT_FALSE(seen[i]) << "byte " << i << " twice";
+                        seen[i] = true;
+                    }
+                    bytes.at(p) += chunk.extent.bytes;
+                }
+            }
+        EXPECT_EQ(next, layout.chunks());
+        for (unsigned p = 0; p < layout.parts(); ++p) EXPECT_EQ(bytes.at(p), layout.part_bytes(p));
+        EXPECT_EQ(layout.chunks(2, 1).count(), 0u);
+        EXPECT_EQ(layout.chunks(4, 2).count(), 0u);
+    }
+}
+
+TEST(SlotLayout, CutsAnExactTierWhereItEnds) {
+    const SlotLayout layout(with_exact(TestCache(1, 2, 500, 64).manifest(1)));
+    const std::uint32_t most = layout.chunks(0, kExactPart).count();
+    EXPECT_EQ(layout.exact_chunks(0, 1).count(), 1u);
+    EXPECT_EQ(layout.exact_chunks(0, 4097).count(), 2u);
+    EXPECT_EQ(layout.exact_extent(0, 4097).bytes, 8192u);
+    EXPECT_EQ(layout.exact_chunks(0, layout.part(0, kExactPart).bytes).count(), most);
+    EXPECT_EQ(layout.exact_extent(0, layout.part(0, kExactPart).bytes), layout.part(0, kExactPart));
+}
+
+TEST(SlotLayout, FindsPiecesInWhateverOrderTheyAreSent) {
     Manifest m = TestCache(3, 2, 5, 16).manifest(9);
     std::swap(m.tensors[0], m.tensors[5]);
+    m.tensors.push_back(m.tensors[0]);
+    m.tensors.back().first_token = 5;
+    std::swap(m.tensors[0], m.tensors[6]);
     const SlotLayout layout(m);
-    EXPECT_EQ(layout.find(0, TensorRole::kKey), 5u);
-    EXPECT_EQ(layout.find(2, TensorRole::kValue), 0u);
-    EXPECT_EQ(layout.find(3, TensorRole::kKey), std::nullopt);
+    const auto at = [&](std::uint32_t layer, TensorRole role) {
+        const auto found = layout.pieces(layer, role);
+        return std::vector<std::uint32_t>(found.begin(), found.end());
+    };
+    EXPECT_EQ(at(0, TensorRole::kKey), std::vector<std::uint32_t>{5});
+    EXPECT_EQ(at(2, TensorRole::kValue), (std::vector<std::uint32_t>{6, 0})) << "by tokens";
+    EXPECT_TRUE(at(3, TensorRole::kKey).empty());
+}
+
+TEST(SlotLayout, RefusesMoreChunksThanCanBeNumbered) {
+    Manifest m = TestCache(1, 1, 1, 64).manifest(1);
+    for (ManifestTensor& t : m.tensors) t.spec.tokens = kMaxTokens, t.spec.heads = 4;
+    EXPECT_THROW(SlotLayout{m}, InvalidArgument);
+    m.chunk_bytes = 1u << 20;
+    EXPECT_NO_THROW(SlotLayout{m});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <future>
 #include <thread>
 
 #include "libfabric_leaks.hpp"
@@ -35,8 +37,8 @@ bool becomes_free(const Node& node) {
 // Two connected nodes in one process.
 struct Pair {
     explicit Pair(const std::string& provider, std::size_t receiver_arena = 64u << 20)
-        : prefill({.fabric = {provider, "127.0.0.1"}, .arena_bytes = 64u << 20, .endpoint = {}}),
-          decode({.fabric = {provider, "127.0.0.1"}, .arena_bytes = receiver_arena, .endpoint = {}}),
+        : prefill({.fabric = {provider, "127.0.0.1"}, .arena_bytes = 64u << 20}),
+          decode({.fabric = {provider, "127.0.0.1"}, .arena_bytes = receiver_arena}),
           listener(prefill, "127.0.0.1", 0) {
         std::thread connecting(
             [&] { to_prefill.emplace(Peer::connect(decode, "127.0.0.1", listener.port(), soon())); });
@@ -90,20 +92,6 @@ TEST_P(Transfer, RawIsBitExact) {
     cache.put_all(sender);
     ASSERT_TRUE(receiver.wait(0, soon()));
     EXPECT_EQ(cache.error_of(receiver, 0), 0.0F);
-}
-
-TEST_P(Transfer, SendsNoResidualBeforeTheLastAnchor) {
-    Pair pair(GetParam());
-    TestCache cache(6, 2, 200, 64);
-    auto [sender, receiver] = pair.open(cache.manifest(1));
-    for (std::uint32_t layer = 0; layer < 5; ++layer)
-        for (const TensorRole role : kRoles)
-            sender.put(layer, role, cache.view_of<TensorView>(cache.of(layer, role).data()));
-    ASSERT_TRUE(receiver.wait(4, 0, soon()));
-    std::this_thread::sleep_for(50ms);
-    EXPECT_EQ(receiver.revision().arrived_bytes[1], 0u) << "the link is idle, but an anchor is still to come";
-    for (const TensorRole role : kRoles) sender.put(5, role, cache.view_of<TensorView>(cache.of(5, role).data()));
-    EXPECT_TRUE(receiver.wait(1, soon()));
 }
 
 TEST_P(Transfer, KeepsTheLowerOfTheTwoRates) {
@@ -280,7 +268,7 @@ TEST_P(Transfer, CarriesTheEmbeddersMessagesInOrder) {
 }
 
 TEST_P(Transfer, WorksWithoutPeerWhereTheEmbedderCarriesTheBlobs) {
-    const NodeOptions options{.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20, .endpoint = {}};
+    const NodeOptions options{.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20};
     Node prefill(options), decode(options);
     const PeerId peer = prefill.add_peer(decode.address());
     TestCache cache(2, 2, 100, 64);
@@ -293,19 +281,100 @@ TEST_P(Transfer, WorksWithoutPeerWhereTheEmbedderCarriesTheBlobs) {
 }
 
 TEST_P(Transfer, OverAnEndpointThatBreaksEndsWithItsReason) {
-    Node node({.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20, .endpoint = {}});
+    Node node({.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20});
     const PlaneReceiver receiver(node, TestCache(1, 1, 8, 64).manifest(1));
-    node.impl()->on_broken(std::make_exception_ptr(FabricError("out of order")));
+    node.impl()->rails[0]->on_broken(std::make_exception_ptr(FabricError("out of order")));
     EXPECT_THROW((void)receiver.wait(0, soon()), FabricError);
 }
 
+TEST_P(Transfer, GoesOverEveryRail) {
+    const FabricOptions fabric{GetParam(), "127.0.0.1"};
+    Node prefill({.fabric = fabric, .more_rails = {fabric}, .arena_bytes = 64u << 20});
+    Node decode({.fabric = fabric, .more_rails = {fabric, fabric}, .arena_bytes = 64u << 20});
+    const PeerId peer = prefill.add_peer(decode.address());
+    TestCache cache(4, 2, 2000, 64);
+    const Manifest manifest = cache.manifest(5);
+    PlaneReceiver receiver(decode, manifest);
+    EXPECT_EQ(receiver.grant().regions.size(), 3u);
+    PlaneSender sender(prefill, peer, manifest, receiver.grant());
+    cache.put_all(sender);
+    EXPECT_TRUE(receiver.wait(1, soon()));
+    EXPECT_TRUE(sender.wait_written(soon()));
+    EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
+    EXPECT_EQ(prefill.live_rails(peer), 2u);
+}
+
+TEST_P(Transfer, RestoresTheSourceBitForBitFromTheExactTier) {
+    Pair pair(GetParam());
+    TestCache cache(2, 2, 300, 64);
+    Manifest manifest = cache.manifest(5);
+    manifest.parts = 3;
+    std::vector<std::vector<std::uint16_t>> sources;
+    for (ManifestTensor& t : manifest.tensors) t.spec.dtype = DType::kBF16, t.spec.exact = true;
+    const auto view = [&]<class View>(View, auto* data) {
+        return View{reinterpret_cast<decltype(View::data)>(data), DType::kBF16, {2, 300, 64}, {300 * 64, 64, 1}};
+    };
+    auto offer = std::async(std::launch::async, [&] { return pair.to_decode->offer(manifest, soon()); });
+    PlaneReceiver receiver = pair.to_prefill->accept_offer(soon()).value();
+    PlaneSender sender = offer.get();
+    for (std::uint32_t layer = 0; layer < 2; ++layer)
+        for (const TensorRole role : kRoles) {
+            auto& source = sources.emplace_back();
+            for (const float x : cache.of(layer, role))
+                source.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16));
+            sender.put(layer, role, view(TensorView{}, source.data()));
+        }
+    ASSERT_TRUE(receiver.wait(kExactPart, soon()));
+    EXPECT_EQ(receiver.tier(), kExactPart);
+    for (std::uint32_t layer = 0; layer < 2; ++layer)
+        for (const TensorRole role : kRoles) {
+            std::vector<std::uint16_t> out(sources[0].size());
+            receiver.decode(layer, role, kExactPart, view(MutableTensorView{}, out.data()));
+            EXPECT_EQ(out, sources[layer * 2 + static_cast<unsigned>(role)]);
+        }
+    EXPECT_EQ(receiver.revision().arrived_bytes, receiver.revision().part_bytes);
+    pair.to_prefill->finish(receiver);
+    EXPECT_TRUE(pair.to_decode->finish(sender, soon()));
+    EXPECT_EQ(sender.progress().written_bytes, sender.progress().part_bytes);
+}
+
+TEST_P(Transfer, PutsATensorTogetherFromChunksOfTokensAndShardsOfHeads) {
+    Pair pair(GetParam());
+    TestCache cache(1, 4, 300, 64);
+    Manifest manifest = cache.manifest(5);
+    manifest.tensors.clear();
+    struct Place {
+        std::uint32_t token, tokens, head, heads;
+    };
+    const std::vector<Place> places = {{100, 200, 0, 4}, {0, 100, 3, 1}, {0, 100, 0, 3}};
+    for (const TensorRole role : kRoles)
+        for (const Place& p : places)
+            manifest.tensors.push_back(
+                {0, role, {Coding::kPlanes, DType::kF32, p.heads, p.tokens, 64, 4}, p.token, p.head});
+    auto offer = std::async(std::launch::async, [&] { return pair.to_decode->offer(manifest, soon()); });
+    PlaneReceiver receiver = pair.to_prefill->accept_offer(soon()).value();
+    PlaneSender sender = offer.get();
+    for (const TensorRole role : kRoles)
+        for (const Place& p : places) {
+            TensorView piece = cache.view_of<TensorView>(cache.of(0, role).data());
+            piece.data = piece.vector(p.head, p.token);
+            piece.shape = {p.heads, p.tokens, 64};
+            EXPECT_FALSE(receiver.ready(0, 0));
+            sender.put(0, role, piece, p.token, p.head);
+        }
+    ASSERT_TRUE(receiver.wait(1, soon()));
+    EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
+    TensorView whole = cache.view_of<TensorView>(cache.of(0, TensorRole::kKey).data());
+    EXPECT_THROW(sender.put(0, TensorRole::kKey, whole), InvalidArgument) << "no such piece";
+}
+
 TEST_P(Transfer, RefusesAGrantThatDoesNotFit) {
-    Node node({.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20, .endpoint = {}});
+    Node node({.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20});
     TestCache cache(2, 2, 100, 64);
     const PlaneReceiver receiver(node, cache.manifest(5));
     const PeerId peer = node.add_peer(node.address());
     Grant grant = receiver.grant();
-    grant.region.bytes -= 1;
+    grant.regions[0].bytes -= 1;
     EXPECT_THROW(PlaneSender(node, peer, cache.manifest(5), grant), ProtocolError) << "too small";
     EXPECT_THROW(PlaneSender(node, peer, cache.manifest(6), receiver.grant()), ProtocolError) << "another request";
 }

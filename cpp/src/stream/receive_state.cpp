@@ -1,0 +1,239 @@
+#include "stream/receive_state.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "core/text.hpp"
+#include "lynx/error.hpp"
+#include "stream/tensor_head.hpp"
+
+namespace lynx {
+
+namespace {
+
+/// How long after the sender's last word and the last arrival a chunk counts as lost.
+constexpr auto kLostAfter = std::chrono::milliseconds(40);
+/// A chunk that was asked for so often and did not come whole never will.
+constexpr std::uint8_t kMostAsked = 8;
+
+std::uint64_t random_seed() {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+}
+
+std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
+    std::vector<MemoryRegion> regions;
+    for (const auto& rail : node.rails) regions.emplace_back(rail->fabric, memory);
+    return regions;
+}
+
+}  // namespace
+
+PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options)
+    : node(node_),
+      manifest(std::move(manifest_)),
+      layout(manifest),
+      bytes_per_second(options.bytes_per_second),
+      codec(options.codec != nullptr ? *options.codec : Codec::best()),
+      offset(node.arena.allocate(std::max<std::size_t>(layout.bytes(), 1))),
+      seed(random_seed()),
+      chunks(layout.chunks(), Chunk::kMissing),
+      asked(layout.chunks()),
+      missing(layout.tensors()) {
+    for (unsigned p = 0; p < layout.parts(); ++p) {
+        revision.part_bytes.at(p) = layout.part_bytes(p);
+        for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
+            missing[t].at(p) = layout.chunks(t, p).count();
+            // A part without bytes (a residual behind an 8-bit anchor, a tensor of 0 tokens) is complete as it is.
+            if (missing[t].at(p) == 0) revision.tensors_ready.at(p) += 1;
+        }
+    }
+    try {
+        regions = open_regions(node, node.memory.span().subspan(offset, std::max<std::size_t>(layout.bytes(), 1)));
+    } catch (...) {
+        node.arena.release(offset);
+        throw;
+    }
+}
+
+PlaneReceiver::State::~State() {
+    node.slots.remove(slot);
+    // Otherwise a write of a sender that has not been heard of may still come: the memory stays taken.
+    const bool quiet = settled || complete();
+    regions.clear();
+    if (quiet) node.arena.release(offset);
+}
+
+void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
+    const std::lock_guard lock(mutex);
+    arrivals += 1;
+    last_arrival = Clock::now();
+    if (number >= layout.chunks() || chunks[number] == Chunk::kUnused) {
+        end(std::make_exception_ptr(ProtocolError(text("request ", manifest.request_id, ": a write of chunk ", number,
+                                                       " came that the manifest does not have"))));
+        return;
+    }
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    const std::uint32_t first = layout.first_chunk(chunk.tensor);
+    if (number == first) {
+        check_first(number, chunk);
+    } else if (chunks[first] == Chunk::kGood) {
+        check(number, chunk);
+    } else {
+        chunks[number] = Chunk::kUnchecked;  // its checksum comes with the first chunk
+    }
+    if (error || settled) changed.notify_all();  // settle() counts every arrival
+}
+
+void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::Chunk& chunk) {
+    const bool again = chunks[number] == Chunk::kGood;
+    take(number, chunk, TensorHead::is_intact(layout, chunk.tensor, seed, memory()));
+    if (again || chunks[number] != Chunk::kGood) return;
+    // What the exact part does not use will never come.
+    const Extent exact = layout.part(chunk.tensor, kExactPart);
+    const std::uint64_t used = TensorHead::exact_bytes(layout, chunk.tensor, memory());
+    if (used > exact.bytes) {
+        end(std::make_exception_ptr(
+            ProtocolError(text("request ", manifest.request_id, ": tensor ", chunk.tensor, " claims an exact tier of ",
+                               used, " bytes; at most ", exact.bytes, " are possible"))));
+        return;
+    }
+    const auto whole = layout.chunks(chunk.tensor, kExactPart);
+    for (std::uint32_t n = layout.exact_chunks(chunk.tensor, used).end; n < whole.end; ++n)
+        leave(n, chunk.tensor, kExactPart, Chunk::kUnused);
+    revision.part_bytes[kExactPart] -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
+    const std::uint32_t end_chunk =
+        chunk.tensor + 1 < layout.tensors() ? layout.first_chunk(chunk.tensor + 1) : layout.chunks();
+    for (std::uint32_t n = number + 1; n < end_chunk; ++n)
+        if (chunks[n] == Chunk::kUnchecked) check(n, layout.chunk(n));
+}
+
+void PlaneReceiver::State::check(std::uint32_t number, const SlotLayout::Chunk& chunk) {
+    take(number, chunk, TensorHead::is_intact(layout, chunk, number, seed, memory()));
+}
+
+void PlaneReceiver::State::take(std::uint32_t number, const SlotLayout::Chunk& chunk, bool intact) {
+    if (chunks[number] == Chunk::kGood) {
+        if (intact) return;  // once more the same
+        end(std::make_exception_ptr(CorruptData(text("request ", manifest.request_id, ": chunk ", number,
+                                                     " came once more, damaged, over what had been checked"))));
+        return;
+    }
+    if (!intact) {
+        chunks[number] = Chunk::kMissing;
+        damaged.push_back(number);
+        return;
+    }
+    revision.arrived_bytes.at(chunk.part) += chunk.extent.bytes;
+    leave(number, chunk.tensor, chunk.part, Chunk::kGood);
+}
+
+void PlaneReceiver::State::leave(std::uint32_t number, std::uint32_t tensor, unsigned part, Chunk state) {
+    chunks[number] = state;
+    if (--missing[tensor].at(part) > 0) return;
+    revision.tensors_ready.at(part) += 1;
+    revision.number += 1;
+    changed.notify_all();
+}
+
+void PlaneReceiver::State::end(const std::exception_ptr& cause) {
+    if (!error) error = cause;
+    changed.notify_all();
+}
+
+void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
+    const std::lock_guard lock(mutex);
+    end(cause);
+}
+
+bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline) noexcept {
+    std::unique_lock lock(mutex);
+    // Nobody posts more than that, resent chunks included; a sender that cannot say names a number beyond it.
+    if (chunks_posted > std::uint64_t{layout.chunks()} * kMostAsked) return false;
+    settled = changed.wait_until(lock, deadline.at(), [&] { return arrivals >= chunks_posted; });
+    return settled;
+}
+
+void PlaneReceiver::State::on_sent(unsigned parts) noexcept {
+    const std::lock_guard lock(mutex);
+    parts_sent = std::min(parts, layout.parts());
+    last_arrival = std::max(last_arrival, Clock::now());
+}
+
+std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) {
+    const std::lock_guard lock(mutex);
+    std::vector<std::uint32_t> again;
+    if (error) return {};
+    again.swap(damaged);
+    if (parts_sent > 0 && now - last_arrival > kLostAfter) {
+        again.clear();  // found here once more
+        for (std::uint32_t t = 0; t < layout.tensors(); ++t)
+            for (unsigned p = 0; p < parts_sent; ++p) {
+                if (missing[t].at(p) == 0) continue;
+                const auto range = layout.chunks(t, p);
+                for (std::uint32_t n = range.begin; n < range.end; ++n)
+                    if (chunks[n] == Chunk::kMissing) again.push_back(n);
+            }
+        parts_sent = 0;
+    }
+    std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
+    for (const std::uint32_t n : again) {
+        if (++asked[n] <= kMostAsked) continue;
+        end(std::make_exception_ptr(
+            CorruptData(text("request ", manifest.request_id, ": chunk ", n, " was sent ", int{kMostAsked},
+                             " times and never came whole; ", "what has arrived before stays readable"))));
+        return {};
+    }
+    std::vector<ChunkRun> runs;
+    for (const std::uint32_t n : again) {
+        if (!runs.empty() && runs.back().first + runs.back().count == n)
+            runs.back().count += 1;
+        else
+            runs.push_back({n, 1});
+    }
+    return runs;
+}
+
+Grant PlaneReceiver::State::grant() const {
+    Grant grant{manifest.request_id, slot, seed, bytes_per_second, {}};
+    for (const MemoryRegion& region : regions) grant.regions.push_back(region.remote());
+    return grant;
+}
+
+Grant PlaneReceiver::State::grant_anew() {
+    const std::lock_guard lock(mutex);
+    regions = open_regions(node, memory());
+    parts_sent = 0;
+    return grant();
+}
+
+std::vector<std::uint8_t> PlaneReceiver::State::arrived() const {
+    const std::lock_guard lock(mutex);
+    std::vector<std::uint8_t> here(chunks.size());
+    std::transform(chunks.begin(), chunks.end(), here.begin(),
+                   [](Chunk c) { return std::uint8_t{c == Chunk::kGood || c == Chunk::kUnused}; });
+    return here;
+}
+
+bool PlaneReceiver::State::tensor_ready(std::uint32_t tensor, unsigned part) const {
+    if (part >= layout.parts()) return false;
+    return std::all_of(missing[tensor].begin(), missing[tensor].begin() + part + 1, [](auto n) { return n == 0; });
+}
+
+bool PlaneReceiver::State::layer_ready(std::uint32_t layer, unsigned part) const {
+    bool any = false;
+    for (const TensorRole role : {TensorRole::kKey, TensorRole::kValue})
+        for (const std::uint32_t piece : layout.pieces(layer, role)) {
+            if (!tensor_ready(piece, part)) return false;
+            any = true;
+        }
+    return any;
+}
+
+bool PlaneReceiver::State::all_ready(unsigned part) const {
+    if (part >= layout.parts()) return false;
+    return std::all_of(revision.tensors_ready.begin(), revision.tensors_ready.begin() + part + 1,
+                       [&](auto n) { return n == layout.tensors(); });
+}
+
+}  // namespace lynx

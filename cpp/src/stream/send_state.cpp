@@ -1,0 +1,273 @@
+#include "stream/send_state.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/text.hpp"
+#include "lynx/error.hpp"
+#include "stream/arrival_tag.hpp"
+
+namespace lynx {
+
+namespace {
+
+// The lower of two rates, of which 0 means none.
+std::uint64_t lower_rate(std::uint64_t a, std::uint64_t b) {
+    return a == 0 || b == 0 ? a + b : std::min(a, b);
+}
+
+}  // namespace
+
+PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, const Grant& grant_,
+                          const SenderOptions& options)
+    : node(node_),
+      peer(peer_),
+      manifest(std::move(manifest_)),
+      layout(manifest),
+      codec(options.codec != nullptr ? *options.codec : Codec::best()),
+      offset(node.arena.allocate(layout.bytes())),
+      grant(grant_),
+      priority(options.priority),
+      bucket(lower_rate(options.bytes_per_second, grant_.bytes_per_second)),
+      chunks(layout.chunks(), Chunk::kNotPut),
+      put(layout.tensors()) {
+    for (unsigned p = 0; p < layout.parts(); ++p) {
+        progress.part_bytes.at(p) = layout.part_bytes(p);
+        for (std::uint32_t t = 0; t < layout.tensors(); ++t) unwritten.at(p) += layout.chunks(t, p).count();
+    }
+    try {
+        check(grant);
+    } catch (...) {
+        node.arena.release(offset);
+        throw;
+    }
+}
+
+PlaneSender::State::~State() {
+    node.arena.release(offset);
+}
+
+void PlaneSender::State::check(const Grant& given) const {
+    if (given.request_id != manifest.request_id)
+        throw ProtocolError(text("the peer's grant is for request ", given.request_id, "; request ",
+                                 manifest.request_id, " was offered"));
+    if (given.slot >= ArrivalTag::kMaxSlots || given.regions.empty() ||
+        std::any_of(given.regions.begin(), given.regions.end(),
+                    [&](const RemoteRegion& r) { return r.bytes < layout.bytes(); }))
+        throw ProtocolError(text("the peer granted slot ", given.slot, " over ", given.regions.size(),
+                                 " rails, too small for request ", given.request_id, ", which takes ", layout.bytes(),
+                                 " bytes"));
+}
+
+void PlaneSender::State::candidates(Clock::time_point now, Clock::time_point& retry_at,
+                                    std::array<std::optional<SendCandidate>, kSendClasses>& best) {
+    const std::lock_guard lock(mutex);
+    if (error || stopped || suspended) return;
+    for (unsigned p = 0; p < layout.parts(); ++p) {
+        if (pending.at(p).empty()) continue;
+        const auto at = bucket.ready_at(now);
+        if (at > now) {
+            retry_at = std::min(retry_at, at);
+            return;
+        }
+        const std::uint32_t number = *pending.at(p).begin();
+        const SlotLayout::Chunk chunk = layout.chunk(number);
+        const auto send_class = static_cast<unsigned>(priority.classes.at(p));
+        if (best.at(send_class)) continue;  // an earlier part in the same class
+        best.at(send_class) = SendCandidate{send_class, priority.deadline, manifest.tensors[chunk.tensor].layer, served,
+                                            number,     chunk.extent.bytes};
+    }
+}
+
+bool PlaneSender::State::take(std::uint32_t number) {
+    const std::lock_guard lock(mutex);
+    if (error || stopped || suspended || chunks[number] != Chunk::kPending) return false;
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    pending.at(chunk.part).erase(number);
+    chunks[number] = Chunk::kTaken;
+    bucket.take(chunk.extent.bytes);
+    served += static_cast<double>(chunk.extent.bytes) / priority.weight;
+    chunks_in_flight += 1;
+    return true;
+}
+
+void PlaneSender::State::start_at(double from) {
+    const std::lock_guard lock(mutex);
+    served = std::max(served, from);
+}
+
+void PlaneSender::State::on_posted() {
+    const std::lock_guard lock(mutex);
+    chunks_posted += 1;
+}
+
+bool PlaneSender::State::has_ended() {
+    const std::lock_guard lock(mutex);
+    return error != nullptr || stopped || suspended;
+}
+
+void PlaneSender::State::set(std::uint32_t number, Chunk state) {
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    const auto done = [](Chunk c) { return c == Chunk::kWritten || c == Chunk::kUnused; };
+    unwritten.at(chunk.part) += done(chunks[number]) ? 1U : 0U;
+    unwritten.at(chunk.part) -= done(state) ? 1U : 0U;
+    chunks[number] = state;
+    if (state == Chunk::kPending && !error && !stopped) pending.at(chunk.part).insert(number);
+}
+
+void PlaneSender::State::leave_flight(std::uint32_t number, Chunk state) {
+    chunks_in_flight -= 1;
+    set(number, state);
+    changed.notify_all();
+}
+
+void PlaneSender::State::end(const std::exception_ptr& cause) {
+    if (!error) error = cause;
+    for (auto& queue : pending) queue.clear();
+    changed.notify_all();
+}
+
+void PlaneSender::State::put_back(std::uint32_t number, bool was_posted) {
+    const std::lock_guard lock(mutex);
+    if (was_posted) progress.resent_bytes += layout.chunk(number).extent.bytes;
+    leave_flight(number, Chunk::kPending);
+}
+
+void PlaneSender::State::on_written(std::uint32_t number) {
+    const std::lock_guard lock(mutex);
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    leave_flight(number, Chunk::kWritten);
+    std::uint64_t& written = progress.written_bytes.at(chunk.part);
+    // What is sent again counts once.
+    written = std::min(written + chunk.extent.bytes, progress.part_bytes.at(chunk.part));
+}
+
+void PlaneSender::State::on_failed(std::uint32_t number, const std::exception_ptr& cause) {
+    const std::lock_guard lock(mutex);
+    suspended = suspended || resumable;
+    leave_flight(number, Chunk::kPending);
+    if (!suspended) end(cause);
+}
+
+Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerId rail_peer, std::uint64_t cookie) {
+    const std::lock_guard lock(mutex);
+    const Extent extent = layout.chunk(number).extent;
+    const RemoteRegion& region = grant.regions[rail % grant.regions.size()];
+    return {.source = node.memory.span().subspan(offset + extent.offset, extent.bytes),
+            .descriptor = node.rails[rail]->region.descriptor(),
+            .peer = rail_peer,
+            .remote_address = region.address + extent.offset,
+            .remote_key = region.key,
+            .tag = ArrivalTag{grant.slot, number}.pack(),
+            .cookie = cookie};
+}
+
+void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors) {
+    const std::lock_guard lock(mutex);
+    if (error) std::rethrow_exception(error);
+    progress.nonfinite_vectors += nonfinite_vectors;
+    put[tensor] = true;
+    tensors_put += 1;
+    for (unsigned p = 0; p < layout.parts(); ++p) {
+        const auto all = layout.chunks(tensor, p);
+        const auto used = p == kExactPart ? layout.exact_chunks(tensor, exact_bytes) : all;
+        for (std::uint32_t n = all.begin; n < all.end; ++n) set(n, n < used.end ? Chunk::kPending : Chunk::kUnused);
+        const std::size_t all_bytes = layout.part(tensor, p).bytes;
+        if (p == kExactPart) progress.part_bytes[p] -= all_bytes - layout.exact_extent(tensor, exact_bytes).bytes;
+    }
+    changed.notify_all();
+}
+
+bool PlaneSender::State::all_written() const {
+    return std::all_of(unwritten.begin(), unwritten.end(), [](auto n) { return n == 0; });
+}
+
+void PlaneSender::State::stop() noexcept {
+    const std::lock_guard lock(mutex);
+    stopped = true;
+    for (auto& queue : pending) queue.clear();
+}
+
+void PlaneSender::State::fail(const std::exception_ptr& cause) noexcept {
+    const std::lock_guard lock(mutex);
+    end(cause);
+}
+
+std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline) {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_until(lock, deadline.at(), [&] { return chunks_in_flight == 0; })) return std::nullopt;
+    return chunks_posted;
+}
+
+std::optional<unsigned> PlaneSender::State::take_sent() {
+    const std::lock_guard lock(mutex);
+    unsigned sent = 0;
+    while (sent < layout.parts() && unwritten.at(sent) == 0) ++sent;
+    if (error || sent <= told_sent) return std::nullopt;
+    told_sent = sent;
+    return sent;
+}
+
+bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
+    {
+        const std::lock_guard lock(mutex);
+        for (const ChunkRun& run : runs) {
+            if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
+            for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
+                if (chunks[n] == Chunk::kNotPut || chunks[n] == Chunk::kUnused) return false;
+                if (chunks[n] != Chunk::kWritten) continue;  // on its way already
+                progress.resent_bytes += layout.chunk(n).extent.bytes;
+                set(n, Chunk::kPending);
+            }
+        }
+        told_sent = 0;
+    }
+    node.wake();
+    return true;
+}
+
+void PlaneSender::State::set_resumable(bool value) {
+    const std::lock_guard lock(mutex);
+    resumable = value;
+}
+
+void PlaneSender::State::suspend() {
+    const std::lock_guard lock(mutex);
+    suspended = true;
+}
+
+bool PlaneSender::State::may_resume() {
+    const std::lock_guard lock(mutex);
+    return suspended && !error && !stopped && chunks_in_flight == 0;
+}
+
+std::uint64_t PlaneSender::State::written_bytes() {
+    const std::lock_guard lock(mutex);
+    return std::accumulate(progress.written_bytes.begin(), progress.written_bytes.end(), std::uint64_t{0});
+}
+
+void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t> arrived) {
+    check(given);
+    {
+        const std::lock_guard lock(mutex);
+        if (given.seed != grant.seed || arrived.size() != chunks.size())
+            throw ProtocolError(text("the peer's grant does not resume request ", given.request_id,
+                                     ": it is for other bytes than those that were sent"));
+        grant = given;
+        for (std::uint32_t n = 0; n < chunks.size(); ++n) {
+            if (chunks[n] == Chunk::kWritten && arrived[n] == 0) {
+                progress.resent_bytes += layout.chunk(n).extent.bytes;
+                set(n, Chunk::kPending);
+            } else if (chunks[n] == Chunk::kPending && arrived[n] != 0) {
+                pending.at(layout.chunk(n).part).erase(n);
+                set(n, Chunk::kWritten);
+            }
+        }
+        told_sent = 0;
+        suspended = false;
+        changed.notify_all();
+    }
+    node.wake();
+}
+
+}  // namespace lynx
