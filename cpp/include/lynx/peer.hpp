@@ -21,8 +21,8 @@ namespace lynx {
 /// peer fails with PeerLost at once. Members may be called from any thread. Both sides may offer.
 class LYNX_API Peer {
    public:
-    /// Connects to a Listener. Throws ConnectionFailed, Timeout, ProtocolError (another version or another provider,
-    /// naming both).
+    /// Connects to a Listener. Throws ConnectionFailed, Timeout, AuthenticationFailed (another key, or one on one side
+    /// alone), ProtocolError (another version or another provider, naming both).
     [[nodiscard]] static Peer connect(const Node& node, const std::string& host, std::uint16_t port, Deadline deadline,
                                       const ConnectOptions& options = {});
     Peer(Peer&&) noexcept;
@@ -73,12 +73,13 @@ inline constexpr std::size_t kMaxMessageBytes = 1u << 20;
 /// Where peers connect to.
 class LYNX_API Listener {
    public:
-    /// Port 0 takes a free one. Throws ConnectionFailed.
-    Listener(const Node& node, const std::string& host, std::uint16_t port);
+    /// Port 0 takes a free one. Throws ConnectionFailed, and InvalidArgument for other hosts than loopback without a
+    /// key.
+    Listener(const Node& node, const std::string& host, std::uint16_t port, const ListenOptions& options = {});
     [[nodiscard]] std::uint16_t port() const noexcept { return control_.port(); }
     /// The next peer, or nothing if none has connected by the deadline. One that has gets up to 5 s more to say hello,
-    /// and others wait behind it. A stranger that does not speak the protocol is dropped, and thrown here as
-    /// ProtocolError; the listener stays usable.
+    /// and others wait behind it. A stranger that does not speak the protocol or has another key is dropped, and thrown
+    /// here as ProtocolError or AuthenticationFailed; the listener stays usable.
     [[nodiscard]] std::optional<Peer> accept(Deadline deadline);
 
    private:

@@ -206,7 +206,8 @@ bool Peer::lost() const noexcept {
     return impl_->lost != nullptr;
 }
 
-Listener::Listener(const Node& node, const std::string& host, std::uint16_t port) : node_(node), control_(host, port) {}
+Listener::Listener(const Node& node, const std::string& host, std::uint16_t port, const ListenOptions& options)
+    : node_(node), control_(host, port, options) {}
 
 std::optional<Peer> Listener::accept(Deadline deadline) {
     auto channel = control_.accept(deadline);

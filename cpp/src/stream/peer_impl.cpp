@@ -25,7 +25,7 @@ Hello exchange_hello(ControlChannel& channel, const Node& node, Deadline deadlin
                  deadline);
     std::optional<ControlMessage> answer;
     while (!answer && !deadline.passed()) {
-        answer = channel.receive(Deadline(std::min(deadline.at(), Clock::now() + kHelloSlice)));
+        answer = channel.receive(Deadline(std::min(deadline.at(), Clock::now() + kHelloSlice)), kMaxStrangerPayload);
         if (options.poll) options.poll();
     }
     if (!answer)
