@@ -35,7 +35,7 @@ struct ConnectOptions {
     /// Try a port that refuses again until the deadline: the other side may not be up yet.
     bool retry_refused = false;
     /// Called about every 50 ms while waiting, on the caller's thread; what it throws ends the wait.
-    std::function<void()> poll;
+    std::function<void()> poll = nullptr;
     /// The listener's key, or none if it has none.
     std::optional<PresharedKey> key = std::nullopt;
 };
@@ -91,9 +91,9 @@ class LYNX_API ControlListener {
     ~ControlListener();
 
     [[nodiscard]] std::uint16_t port() const noexcept;
-    /// The next connection, or nothing by the deadline. With a key, only who has proved to have it comes out; any
-    /// number of others in between have no more than 2 s and a small place among 64 for that, and hold nobody up. One
-    /// that fails is closed, and thrown here as AuthenticationFailed or ProtocolError; the listener stays usable.
+    /// The next connection, or nothing by the deadline. With a key, only one that has proved to have it. For each of
+    /// the two frames that this takes a stranger has 2 s; 64 may be at it at once, and they hold nobody up. One that
+    /// fails is closed, and thrown here as AuthenticationFailed or ProtocolError; the listener stays usable.
     [[nodiscard]] std::optional<ControlChannel> accept(Deadline deadline);
 
    private:

@@ -51,6 +51,8 @@ class Handshake {
     /// What is to be sent now; each byte is given once.
     [[nodiscard]] std::vector<std::byte> output() noexcept { return std::exchange(output_, {}); }
     [[nodiscard]] bool done() const noexcept { return due_ == Due::kNothing; }
+    /// Has the peer's challenge come?
+    [[nodiscard]] bool challenged() const noexcept { return due_ != Due::kChallenge; }
     /// Once done.
     [[nodiscard]] std::unique_ptr<Seal> seal() noexcept { return std::move(seal_); }
 

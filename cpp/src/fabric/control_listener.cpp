@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kBacklog = 64;
 constexpr std::size_t kMaxStrangers = 64;
-constexpr Clock::duration kHandshakeTime = std::chrono::seconds(2);
+/// A stranger sends two frames before it is a peer.
+constexpr Clock::duration kFrameTime = std::chrono::seconds(2);
 
 /// Sets `error` to 0 or an errno.
 Socket try_listen(const addrinfo& address, int& error) {
@@ -75,7 +76,8 @@ struct ControlListener::Impl {
 
         std::unique_ptr<ControlChannel::Impl> channel;
         fabric::Handshake handshake;
-        Deadline deadline = Deadline::after(kHandshakeTime);
+        Deadline deadline = Deadline::after(kFrameTime);  // for the frame that is due
+        bool answered = false;
     };
 
     /// Whoever has connected, or none.
@@ -171,6 +173,11 @@ std::unique_ptr<ControlChannel::Impl> ControlListener::Impl::authenticated() {
         } catch (...) {
             strangers.erase(stranger);
             throw;
+        }
+        if (!stranger->answered && stranger->handshake.challenged()) {
+            // Only now: nobody may have looked at what it had sent in time.
+            stranger->answered = true;
+            stranger->deadline = Deadline::after(kFrameTime);
         }
         if (!stranger->deadline.passed()) continue;
         const std::string peer = stranger->channel->peer;
