@@ -16,7 +16,7 @@ using fabric::FrameKind;
 using fabric::Handshake;
 using fabric::Role;
 
-const std::string kPeer = "a stranger";
+constexpr const char* kPeer = "a stranger";
 
 [[nodiscard]] const PresharedKey& key() {
     static const PresharedKey one =

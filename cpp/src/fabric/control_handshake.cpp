@@ -15,7 +15,7 @@ namespace {
 struct Transcript {
     std::array<std::uint8_t, 14> what = {'l', 'y', 'n', 'x', ' ', 'h', 'a', 'n', 'd', 's', 'h', 'a', 'k', 'e'};
     std::uint8_t version = kControlVersion;
-    Role prover{};
+    Role prover = Role::kConnecting;
     Challenge connecting;
     Challenge listening;
     StreamHeader stream_header{};

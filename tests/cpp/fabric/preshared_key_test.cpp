@@ -15,8 +15,13 @@
 namespace lynx {
 namespace {
 
-const std::string kHex = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-const std::string kBase64 = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+std::string hex_key() {
+    return "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+}
+
+std::string base64_key() {
+    return "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+}
 
 bool same(const PresharedKey& a, const PresharedKey& b) {
     return std::memcmp(a.impl().mac_key.data(), b.impl().mac_key.data(), a.impl().mac_key.size()) == 0;
@@ -59,19 +64,21 @@ TEST(PresharedKey, IsTheSameFromHexFromBase64AndFromItsBytes) {
     std::vector<std::byte> bytes(32);
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
     const PresharedKey key = PresharedKey::from_bytes(bytes);
-    EXPECT_TRUE(same(key, PresharedKey::from_text(kHex)));
-    EXPECT_TRUE(same(key, PresharedKey::from_text(" " + kBase64 + "\n")));
+    EXPECT_TRUE(same(key, PresharedKey::from_text(hex_key())));
+    EXPECT_TRUE(same(key, PresharedKey::from_text(" " + base64_key() + "\n")));
     bytes.back() = std::byte{0};
     EXPECT_FALSE(same(key, PresharedKey::from_bytes(bytes)));
 }
 
 TEST(PresharedKey, ThatIsShortIsRefused) {
-    EXPECT_TRUE(contains(refusal_of([] { (void)PresharedKey::from_text(kHex.substr(2)); }), "31 bytes is too short"));
+    EXPECT_TRUE(
+        contains(refusal_of([] { (void)PresharedKey::from_text(hex_key().substr(2)); }), "31 bytes is too short"));
     EXPECT_TRUE(contains(refusal_of([] { (void)PresharedKey::from_text(""); }), "0 bytes is too short"));
 }
 
 TEST(PresharedKey, ThatIsNoKeyIsRefusedWithoutRepeatingIt) {
-    for (const std::string& text : {kHex + "0", kHex + "!", kBase64 + kBase64, std::string("correct horse battery")}) {
+    for (const std::string& text :
+         {hex_key() + "0", hex_key() + "!", base64_key() + base64_key(), std::string("correct horse battery")}) {
         const std::string why = refusal_of([&] { (void)PresharedKey::from_text(text); });
         EXPECT_TRUE(contains(why, "hexadecimal or base64")) << why;
         EXPECT_FALSE(contains(why, text)) << why;
@@ -99,10 +106,10 @@ TEST_F(KeyFile, ThatIsThereIsNotOverwritten) {
 
 TEST_F(KeyFile, ThatOthersMayUseIsRefused) {
     for (const mode_t mode : {0640, 0604, 0620, 0602, 0644}) {
-        write(kHex, mode);
+        write(hex_key(), mode);
         EXPECT_TRUE(contains(refusal_of([&] { (void)PresharedKey::from_file(path()); }), "chmod 600 " + path()));
     }
-    write(kHex, 0400);
+    write(hex_key(), 0400);
     (void)PresharedKey::from_file(path());
 }
 
