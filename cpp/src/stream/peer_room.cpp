@@ -5,20 +5,20 @@
 
 namespace lynx {
 
-ArenaBlock Peer::Impl::take_room(std::size_t bytes, Deadline deadline) {
+ArenaBlock Peer::Impl::take_room(std::size_t bytes, Deadline deadline, const std::function<void()>& poll) {
     Arena& arena = node.impl()->arena;
-    auto room = arena.wait(bytes, arena.next_turn(), deadline, [this] {
+    auto room = arena.wait(bytes, arena.next_turn(), deadline, [&] {
+        if (poll) poll();
         const std::lock_guard lock(mutex);
         throw_if_lost();
     });
     if (!room)
-        throw Timeout(text("a transfer to ", channel.peer_name(), " needs ", bytes, " bytes of this node's arena of ",
+        throw Timeout(text("a transfer to ", link.peer_name(), " needs ", bytes, " bytes of this node's arena of ",
                            node.arena_bytes(), "; other requests left no room for it in time"));
     return std::move(*room);
 }
 
-std::optional<ArenaBlock> Peer::Impl::room_for_offer(const Manifest& manifest, const std::vector<std::byte>& offer,
-                                                     Deadline deadline) {
+std::optional<ArenaBlock> Peer::Impl::room_for_offer(const Manifest& manifest, Deadline deadline) {
     const std::uint64_t id = manifest.request_id;
     Arena& arena = node.impl()->arena;
     std::uint64_t turn = 0;
@@ -39,13 +39,16 @@ std::optional<ArenaBlock> Peer::Impl::room_for_offer(const Manifest& manifest, c
         refused = std::current_exception();
     }
     const std::lock_guard lock(mutex);
-    if (!refused && !room) {
-        offers.push_front(offer);
-        return std::nullopt;
-    }
-    turns.erase(id);
+    if (refused || room) turns.erase(id);
     if (refused) std::rethrow_exception(refused);
     return room;
+}
+
+void Peer::Impl::put_back(std::uint64_t request_id, std::vector<std::byte> offer) {
+    const std::lock_guard lock(mutex);
+    incoming.erase(request_id);
+    offers.push_front(std::move(offer));
+    changed.notify_all();
 }
 
 }  // namespace lynx
