@@ -194,6 +194,7 @@ TEST_P(PeerResumes, ATransferAndNothingThatHasArrivedIsSentAgain) {
     EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
     pair.to_prefill.finish(receiver);
     EXPECT_TRUE(pair.to_decode.finish(sender, soon()));
+    EXPECT_TRUE(sender.wait_written(soon()));
     EXPECT_GE(pair.relay.connections(), 2);
     const SendProgress progress = sender.progress();
     // What was landing just when its receiver was asked may be sent again; no more.

@@ -335,6 +335,7 @@ TEST_P(Transfer, RestoresTheSourceBitForBitFromTheExactTier) {
     EXPECT_EQ(receiver.revision().arrived_bytes, receiver.revision().part_bytes);
     pair.to_prefill->finish(receiver);
     EXPECT_TRUE(pair.to_decode->finish(sender, soon()));
+    EXPECT_TRUE(sender.wait_written(soon()));
     EXPECT_EQ(sender.progress().written_bytes, sender.progress().part_bytes);
 }
 
