@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -291,6 +292,34 @@ def test_without_root_the_link_is_skipped_with_the_reason(monkeypatch: pytest.Mo
     assert link.unavailable() == "network namespaces need root"
     with pytest.raises(link.LinkUnavailableError, match="need root"), link.shaped(10**9, 1500):
         pass
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("own_namespaces")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_leaves_no_namespace_and_no_process(
+    program: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    arguments = ["--program", str(program), "--only", "anchors", "--json", str(tmp_path / "fabric.json")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.fabric", *arguments], cwd=ends.ROOT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while len(children := children_of(process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(namespaces_of(process.pid)) == 2
+        process.send_signal(number)
+        _, words = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert words.rstrip().endswith("bench.fabric: interrupted")
+    assert not namespaces_of(process.pid)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def children_of(pid: int) -> list[int]:
+    """Those that are ends by now."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found if Path(f"/proc/{child}/comm").read_text().strip() == "lynx_bench_fabr"]
 
 
 # Small real runs.
