@@ -27,15 +27,18 @@ std::uint64_t residual_left(const std::vector<PlaneSender>& backlogs) {
     return left;
 }
 
-/// Waits until residuals are on their way, which are the last to go, and have filled what lies between both ends.
+/// Waits until only residuals are left of the backlogs, and these fill what lies between both ends.
 void saturate(const std::vector<PlaneSender>& backlogs) {
     const Deadline deadline = Deadline::after(kLongest);
-    const auto flows = [](const PlaneSender& sender) { return sender.progress().written_bytes[1] > 0; };
-    while (std::none_of(backlogs.begin(), backlogs.end(), flows)) {
-        if (backlogs.empty()) return;
-        if (deadline.passed()) throw std::runtime_error("the backlogs do not move");
+    const auto anchor_is_out = [](const PlaneSender& sender) {
+        const SendProgress now = sender.progress();
+        return now.written_bytes[0] == now.part_bytes[0];
+    };
+    while (!std::all_of(backlogs.begin(), backlogs.end(), anchor_is_out)) {
+        if (deadline.passed()) throw std::runtime_error("the backlogs' own anchors do not go out");
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+    if (backlogs.empty()) return;
     std::this_thread::sleep_for(kToSaturate);
 }
 
