@@ -318,8 +318,15 @@ def test_an_interrupted_command_leaves_no_namespace_and_no_process(
 
 def children_of(pid: int) -> list[int]:
     """Those that are ends by now."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found if Path(f"/proc/{child}/comm").read_text().strip() == "lynx_bench_fabr"]
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if name_of(child) == "lynx_bench_fabr"]
+
+
+def name_of(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # It has ended.
+        return ""
 
 
 # Small real runs.
