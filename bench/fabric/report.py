@@ -164,9 +164,9 @@ def _link_table(results: Results) -> Table:
 def _anchors_table(results: Results) -> Table:
     table = _table(
         "anchors among residuals of other requests",
-        "medians, ms: from the put of an anchor, and from its offer, to its arrival. *: the residuals did not last as "
-        "long as an anchor took, which would have taken longer",
-        *("residuals", "from put", "over alone", "from offer", "over alone"),
+        "medians, ms: from the put of an anchor, and from its offer, to its arrival; worst: from put, over alone. *: the "
+        "residuals did not last as long as an anchor took, which would have taken longer",
+        *("residuals", "from put", "over alone", "worst", "from offer", "over alone"),
     )
     for row in results.anchors:
         alone = _alone(results, row)
@@ -175,6 +175,7 @@ def _anchors_table(results: Results) -> Table:
             f"{row.backlogs}{'*' if row.ran_dry else ''}",
             _milliseconds(row.from_put),
             _times(row.from_put, alone.from_put if alone else math.nan),
+            _times(row.worst_from_put, alone.from_put if alone else math.nan),
             _milliseconds(row.from_offer),
             _times(row.from_offer, alone.from_offer if alone else math.nan),
         )

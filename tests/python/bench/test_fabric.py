@@ -93,9 +93,9 @@ def test_an_anchor_among_residuals_is_compared_with_one_alone_at_the_same_rate()
     results = Results("1.17.0")
     results.anchors = [
         anchors(10**9, 0, 9.0, 1.0, 1.0),
-        anchors(10**9, 8, 9.0, 5.0, 5.0),
-        anchors(10**9, 64, 9.0, 1.5, 1.2, 1.1),
-        anchors(10**8, 64, 9.0, 1.5, 1.2, 1.1),
+        anchors(10**9, 8, 5.0, 5.0),
+        anchors(10**9, 64, 1.5, 1.2, 1.1),
+        anchors(10**8, 64, 1.5, 1.2, 1.1),
     ]
     name = "1 Gbit/s link: an anchor among 64 residuals over its time alone"
     assert lines(results) == [f"{name}: 1.2000, bound <= 1.2: met"]
@@ -104,9 +104,10 @@ def test_an_anchor_among_residuals_is_compared_with_one_alone_at_the_same_rate()
 def test_an_anchor_that_met_too_few_residuals_does_not_count() -> None:
     met, missed = Anchor(2.0, 2.0, 5000, 0), Anchor(1.0, 1.0, 999, 0)
     row = Anchors(10**9, 64, 1000, [met, missed, missed])
-    assert row.counted == [met]  # The first, whose connection is cold, since there is no other.
+    assert row.counted == [met]
+    assert (row.from_put, row.worst_from_put) == (2.0, 2.0)
     assert row.ran_dry
-    assert Anchors(10**9, 64, 1000, [met, met, missed]).counted == [met]
+    assert Anchors(10**9, 0, 1000, [met, missed]).counted == [missed]  # Alone, the first finds a cold connection.
     none = Anchors(10**9, 64, 1000, [missed, missed])
     assert none.counted == []
     assert math.isnan(none.from_put)
