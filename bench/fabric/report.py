@@ -164,8 +164,8 @@ def _link_table(results: Results) -> Table:
 def _anchors_table(results: Results) -> Table:
     table = _table(
         "anchors among residuals of other requests",
-        "medians, ms: from the put of an anchor, and from its offer, to its arrival; worst: from put, over alone. *: the "
-        "residuals did not last as long as an anchor took, which would have taken longer",
+        "medians, ms: from the put of an anchor, and from its offer, to its arrival; worst: from put, over alone. *: "
+        "the residuals did not last as long as an anchor took, which would have taken longer",
         *("residuals", "from put", "over alone", "worst", "from offer", "over alone"),
     )
     for row in results.anchors:
