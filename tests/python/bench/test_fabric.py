@@ -165,7 +165,7 @@ def test_only_usable_providers_are_measured() -> None:
 
 TALKER = """
 import sys
-print('{"endpoint": "here", "has_checksums": false}', flush=True)
+print('{"endpoint": "here"}', flush=True)
 for line in sys.stdin:
     word = line.split()[0]
     if word == 'die':
