@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint32_t kHeadDim = 128;
 constexpr std::size_t kVectorBytes = kHeadDim * 2;
+constexpr std::uint32_t kMaxRequests = 256;  // more than the backlogs and the anchor of contend()
 constexpr std::size_t kMaxTensorBytes = std::size_t{256} << 20;
 
 NodeOptions node_options(const LynxOptions& options) {
@@ -47,7 +48,10 @@ void wait_until_free(const Node& node) {
 
 LynxEnd::LynxEnd(bool sends, const LynxOptions& options)
     : sends_(sends), checksums_(options.checksums), host_(options.host), node_(node_options(options)) {
-    if (!sends_) listener_.emplace(node_, host_, std::uint16_t{0});
+    if (sends_) return;
+    PeerOptions peers;
+    peers.limits.max_requests = kMaxRequests;
+    listener_.emplace(node_, host_, std::uint16_t{0}, peers);
 }
 
 std::string LynxEnd::endpoint() {
