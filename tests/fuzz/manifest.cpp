@@ -82,8 +82,8 @@ std::vector<std::vector<std::byte>> manifest_seeds() {
             seed(1, Grant{.request_id = 7, .slot = 1, .regions = {{4096, 9, 1 << 20}}}.serialize()),
             seed(2, Hello{"tcp", address}.serialize()),
             seed(3, Notice{7, "the reason", 12}.serialize()),
-            seed(4, Sent{7, 2}.serialize()),
-            seed(5, Resend{7, {{1, 3}, {9, 1}}}.serialize())};
+            seed(4, Sent{7, 2, 1}.serialize()),
+            seed(5, Resend{7, {{{1, 3}, {9, 1}}, 1}}.serialize())};
 }
 
 }  // namespace lynx::fuzz

@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxMessageBytes = 1u << 20;
 /// What one peer may take of this node. An offer beyond it is refused in words and takes no memory; a peer that sends
 /// more than may wait unread is dropped.
 struct PeerLimits {
-    std::uint32_t max_requests = 64;           ///< its transfers to this node that are under way, or offered, at once
+    std::uint32_t max_requests = 256;          ///< its transfers to this node that are under way, or offered, at once
     std::uint64_t max_bytes = 0;               ///< of slots in the arena that they have at once; 0: the whole arena
     std::size_t max_queued = 1024;             ///< offers, and the embedder's messages, that nobody has taken yet
     std::size_t max_queued_bytes = 64u << 20;  ///< of each of the two
@@ -39,8 +39,8 @@ struct PeerOptions {
     Clock::duration lost_after = std::chrono::milliseconds(1800);
     /// A connection that breaks or falls silent is taken up anew within this time, if both sides give it: the side that
     /// had connected connects again, and the Listener that had taken it puts the new connection in the old one's place.
-    /// Messages are neither lost nor doubled, and transfers go on with what has not arrived. After it, or at once if the
-    /// peer's process is another one, the peer is lost. 0: never.
+    /// Messages are neither lost nor doubled, and transfers go on with what has not arrived. After it, or at once if
+    /// the peer's process is another one, the peer is lost. 0: never.
     Clock::duration reconnect_for{};
     PeerLimits limits;
 };

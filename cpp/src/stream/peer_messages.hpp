@@ -64,6 +64,7 @@ struct Notice {
 struct Sent {
     std::uint64_t request_id = 0;
     std::uint8_t parts = 0;
+    std::uint32_t round = 0;
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Sent parse(ConstByteSpan bytes);  // throws ProtocolError
@@ -72,7 +73,7 @@ struct Sent {
 /// These chunks are missing or came damaged.
 struct Resend {
     std::uint64_t request_id = 0;
-    std::vector<ChunkRun> runs;
+    Missing missing;
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Resend parse(ConstByteSpan bytes);  // throws ProtocolError

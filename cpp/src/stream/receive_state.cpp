@@ -170,13 +170,14 @@ bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline
     return true;
 }
 
-void PlaneReceiver::State::on_sent(unsigned parts) noexcept {
+void PlaneReceiver::State::on_sent(const Written& written) noexcept {
     const std::lock_guard lock(mutex);
-    parts_sent = std::min(parts, layout.parts());
+    if (written.round != round) return;  // said before it had heard what is missing
+    parts_sent = std::min(written.parts, layout.parts());
     last_arrival = std::max(last_arrival, Clock::now());
 }
 
-std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) {
+Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
     const std::lock_guard lock(mutex);
     std::vector<std::uint32_t> again;
     if (error) return {};
@@ -190,7 +191,6 @@ std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) 
                 for (std::uint32_t n = range.begin; n < range.end; ++n)
                     if (chunks[n] == Chunk::kMissing) again.push_back(n);
             }
-        parts_sent = 0;
     }
     std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
     for (const std::uint32_t n : again) {
@@ -200,6 +200,8 @@ std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) 
                              " times and never came whole; ", "what has arrived before stays readable"))));
         return {};
     }
+    if (again.empty()) return {};
+    parts_sent = 0;
     std::vector<ChunkRun> runs;
     for (const std::uint32_t n : again) {
         if (!runs.empty() && runs.back().first + runs.back().count == n)
@@ -207,7 +209,7 @@ std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) 
         else
             runs.push_back({n, 1});
     }
-    return runs;
+    return {std::move(runs), ++round};
 }
 
 Grant PlaneReceiver::State::grant() const {

@@ -27,11 +27,11 @@ struct PlaneReceiver::State {
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
 
     // For whoever carries messages to the sender (see stream/peer_messages.hpp).
-    /// The sender has written all chunks of the first so many parts.
-    void on_sent(unsigned parts) noexcept;
+    /// The sender has written these.
+    void on_sent(const Written& written) noexcept;
     /// Chunks to ask for again: damaged, or missing though they were sent; may be empty. Looked at every few
     /// milliseconds. Fails the transfer if a chunk does not come whole however often it is asked for.
-    [[nodiscard]] std::vector<ChunkRun> take_missing(Clock::time_point now);
+    [[nodiscard]] Missing take_missing(Clock::time_point now);
     /// For a sender that has lost its connection and comes again: a grant with keys of its own, the old ones end.
     [[nodiscard]] Grant grant_anew();
     /// One byte a chunk: 1 if it is here.
@@ -67,6 +67,7 @@ struct PlaneReceiver::State {
     std::vector<std::uint32_t> damaged;                         // to be asked for again
     std::vector<std::array<std::uint32_t, kMaxParts>> missing;  // chunks, by tensor and part
     unsigned parts_sent = 0;                                    // what the sender says, since it was last asked
+    std::uint32_t round = 0;                                    // how often it was asked
     Clock::time_point last_arrival{};
     Clock::time_point settling_since{};
     Revision revision;

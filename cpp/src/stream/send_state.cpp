@@ -199,19 +199,19 @@ std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline)
     return chunks_posted;
 }
 
-std::optional<unsigned> PlaneSender::State::take_sent() {
+std::optional<Written> PlaneSender::State::take_sent() {
     const std::lock_guard lock(mutex);
     unsigned sent = 0;
     while (sent < layout.parts() && unwritten.at(sent) == 0) ++sent;
     if (error || sent <= told_sent) return std::nullopt;
     told_sent = sent;
-    return sent;
+    return Written{sent, round};
 }
 
-bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
+bool PlaneSender::State::resend(const Missing& missing) {
     {
         const std::lock_guard lock(mutex);
-        for (const ChunkRun& run : runs) {
+        for (const ChunkRun& run : missing.runs) {
             if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
                 if (chunks[n] == Chunk::kNotPut) return false;
@@ -222,6 +222,7 @@ bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
             }
         }
         told_sent = 0;
+        round = missing.round;
     }
     node.wake();
     return true;

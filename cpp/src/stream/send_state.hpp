@@ -62,10 +62,11 @@ struct PlaneSender::State {
     void fail(const std::exception_ptr& error) noexcept;
 
     // For whoever carries messages to the receiver (see stream/peer_messages.hpp).
-    /// How many of the first parts have been written whole, if that is news for the receiver.
-    [[nodiscard]] std::optional<unsigned> take_sent();
-    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a tensor that was not put yet.
-    [[nodiscard]] bool resend(std::span<const ChunkRun> runs);
+    /// What has been written, if that is news for the receiver.
+    [[nodiscard]] std::optional<Written> take_sent();
+    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a tensor that was not put
+    /// yet.
+    [[nodiscard]] bool resend(const Missing& missing);
     /// With true, the loss of the peer does not end the transfer: it is suspended until resume().
     void set_resumable(bool resumable);
     void suspend();
@@ -99,7 +100,8 @@ struct PlaneSender::State {
     std::array<std::uint32_t, kMaxParts> unwritten{};  // chunks of each part, those not put included
     SendProgress progress;
     double served = 0;
-    unsigned told_sent = 0;  // parts that the receiver knows of
+    unsigned told_sent = 0;   // parts that the receiver knows of
+    std::uint32_t round = 0;  // the last that the receiver has asked in
     std::uint64_t chunks_posted = 0;
     std::uint64_t chunks_in_flight = 0;  // taken from pending, fate unknown
     bool stopped = false;

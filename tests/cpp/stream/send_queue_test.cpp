@@ -220,15 +220,15 @@ TEST_F(Queue, SendsAgainWhatTheReceiverMisses) {
     const auto state = put(1);
     while (post().first != 0) {
     }
-    EXPECT_EQ(state->take_sent(), 2u);
+    EXPECT_EQ(state->take_sent(), (Written{2, 0}));
     EXPECT_EQ(state->take_sent(), std::nullopt) << "told once";
-    EXPECT_TRUE(state->resend(std::vector<ChunkRun>{{1, 2}}));
+    EXPECT_TRUE(state->resend({{{1, 2}}, 5}));
     EXPECT_FALSE(state->all_written());
     EXPECT_EQ(post().first, 1u);
     EXPECT_EQ(post().first, 1u);
     EXPECT_EQ(post().first, 0u);
-    EXPECT_EQ(state->take_sent(), 2u) << "and told anew";
-    EXPECT_FALSE(state->resend(std::vector<ChunkRun>{{100'000, 1}}));
+    EXPECT_EQ(state->take_sent(), (Written{2, 5})) << "and told anew";
+    EXPECT_FALSE(state->resend({{{100'000, 1}}, 6}));
 }
 
 TEST_F(Queue, AResumableTransferOutlivesItsRailAndGoesOnUnderANewGrant) {
