@@ -35,8 +35,9 @@ void bind_peer(nb::module_& m) {
         .def(
             "offer",
             [](Peer& peer, const Manifest& manifest, double timeout_s, std::uint64_t bytes_per_second) {
+                const Deadline deadline = deadline_in(timeout_s);
                 const nb::gil_scoped_release release;
-                return peer.offer(manifest, deadline_in(timeout_s), {.bytes_per_second = bytes_per_second});
+                return peer.offer(manifest, deadline, {.bytes_per_second = bytes_per_second}, raise_if_interrupted);
             },
             nb::arg("manifest"), nb::arg("timeout_s") = kDefaultTimeout, nb::kw_only(), nb::arg("bytes_per_second") = 0,
             "Sending side: offers a transfer and waits for the grant.")

@@ -2,6 +2,7 @@
 // set-up, then what starts and ends a transfer. Its end tells that a peer has gone.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -48,8 +49,9 @@ class LYNX_API ControlChannel {
     void send(std::uint8_t type, ConstByteSpan payload, Deadline deadline);
     /// The next message, or nothing if the deadline passes before its first byte came. Throws PeerLost at the
     /// end of the connection, ProtocolError for a bad frame (naming both versions if they differ), Timeout if
-    /// the rest of a begun message does not come by the deadline plus five seconds.
-    [[nodiscard]] std::optional<ControlMessage> receive(Deadline deadline);
+    /// the rest of a begun message does not come by the deadline plus `grace`.
+    [[nodiscard]] std::optional<ControlMessage> receive(Deadline deadline,
+                                                        Clock::duration grace = std::chrono::seconds(5));
     /// Wakes every waiting call on either end; they throw PeerLost. Callable from any thread, more than once.
     void shutdown() noexcept;
     /// "address:port" of the other end.

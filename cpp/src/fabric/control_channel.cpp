@@ -21,8 +21,6 @@ using fabric::wait_for;
 
 namespace {
 
-/// A begun frame is let finish for this long beyond the deadline: half a frame would end the connection.
-constexpr Clock::duration kFrameGrace = std::chrono::seconds(5);
 constexpr Clock::duration kPollSlice = std::chrono::milliseconds(50);
 constexpr Clock::duration kRefusedRetry = std::chrono::milliseconds(20);
 /// Memory for a payload grows as its bytes come: a claim alone costs a peer nothing and us no more than this.
@@ -177,11 +175,12 @@ void ControlChannel::send(std::uint8_t type, ConstByteSpan payload, Deadline dea
     }
 }
 
-std::optional<ControlMessage> ControlChannel::receive(Deadline deadline) {
+std::optional<ControlMessage> ControlChannel::receive(Deadline deadline, Clock::duration grace) {
     if (!wait_for(impl_->socket, POLLIN, deadline)) return std::nullopt;
-    // Counted from now, so that a deadline at the end of time does not overflow.
+    // A begun frame is let finish: half a frame would end the connection. Counted from now, so that a deadline at the
+    // end of time does not overflow.
     const Clock::duration left = std::min<Clock::duration>(deadline.left(), std::chrono::hours(24));
-    const Deadline whole = Deadline::after(left + kFrameGrace);
+    const Deadline whole = Deadline::after(left + grace);
     FrameBytes bytes{};
     impl_->read_all(std::as_writable_bytes(std::span(bytes)), whole);
     const FrameHeader header = FrameHeader::unpack(bytes);

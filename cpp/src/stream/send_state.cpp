@@ -1,6 +1,7 @@
 #include "stream/send_state.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
@@ -276,6 +277,21 @@ bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
 void PlaneSender::State::set_resumable(bool value) {
     const std::lock_guard lock(mutex);
     resumable = value;
+}
+
+void PlaneSender::State::suspend() {
+    const std::lock_guard lock(mutex);
+    suspended = true;
+}
+
+bool PlaneSender::State::may_resume() {
+    const std::lock_guard lock(mutex);
+    return suspended && !error && !stopped && chunks_in_flight == 0;
+}
+
+std::uint64_t PlaneSender::State::written_bytes() {
+    const std::lock_guard lock(mutex);
+    return std::accumulate(progress.written_bytes.begin(), progress.written_bytes.end(), std::uint64_t{0});
 }
 
 void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t> arrived) {

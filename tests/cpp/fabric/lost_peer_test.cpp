@@ -26,9 +26,9 @@ struct Writer {
           region(fabric, buffer.span()),
           endpoint(fabric, calls, {.post_deadline = kPostDeadline}) {}
 
-    void push(const PeerProcess& process, PeerId peer, std::uint32_t count) {
+    void push(const PeerProcess& process, PeerId peer, std::uint32_t count, std::size_t bytes = kWriteBytes) {
         for (std::uint32_t i = 0; i < count; ++i) {
-            calls.push({.source = buffer.span(),
+            calls.push({.source = buffer.span().first(bytes),
                         .descriptor = region.descriptor(),
                         .peer = peer,
                         .remote_address = process.arena().address,
@@ -105,6 +105,23 @@ TEST_P(WithLostPeers, AStoppedPeerFailsTheWritesThatNobodyTakesWithATimeout) {
     ASSERT_TRUE(told);
     EXPECT_EQ(writer.calls.failures()[0].type, "Timeout") << writer.calls.failures()[0].message;
     EXPECT_NE(writer.calls.failures()[0].message.find("0.5 s"), std::string::npos);
+}
+
+TEST_P(WithLostPeers, WrittenMeansLandedSoThatAWriteToAStoppedPeerIsNotUntilItGoesOn) {
+    Writer writer(GetParam());
+    if (!writer.fabric.delivery_complete()) GTEST_SKIP() << GetParam() << " cannot tell that a write has landed";
+    PeerProcess peer(GetParam());
+    const PeerId id = writer.endpoint.add_peer(peer.address());
+    writer.push(peer, id, 1);
+    ASSERT_TRUE(peer.wait_arrival(20s));
+    ASSERT_TRUE(writer.calls.wait_done(1, 20s));
+    peer.send_signal(SIGSTOP);
+    std::this_thread::sleep_for(50ms);
+    writer.push(peer, id, 1, 100);  // few enough to fit every buffer on the way
+    EXPECT_FALSE(writer.calls.wait_settled(2, 300ms));
+    peer.send_signal(SIGCONT);
+    EXPECT_TRUE(peer.wait_arrival(20s));
+    EXPECT_TRUE(writer.calls.wait_done(2, 20s));
 }
 
 TEST_P(WithLostPeers, AfterAKilledPeerClosingIsPromptAndANewEndpointWorksWhateverStateThePeerWasIn) {
