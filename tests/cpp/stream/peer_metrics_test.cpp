@@ -40,6 +40,7 @@ TEST(PeerMetrics, CountConnectionsThatCameBack) {
     ASSERT_TRUE(to_there);
     EXPECT_EQ(here.metrics().reconnects + there.metrics().reconnects, 0u);
     relay.cut();
+    std::this_thread::sleep_for(50ms);
     relay.mend();
     EXPECT_TRUE(eventually([&] { return here.metrics().reconnects > 0 && there.metrics().reconnects > 0; }));
 }
