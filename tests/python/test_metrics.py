@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,11 @@ def transfer(pair: Pair, request_id: int = 1) -> lynx.Revision:
         revision = receiver.revision
         pair.to_prefill.finish(receiver)
         sending.result(10)
+    # The receiver has it all before the sender's provider has told of the last writes.
+    deadline = time.monotonic() + 10
+    while sum(pair.prefill.metrics().sent_bytes) < sum(pair.decode.metrics().received_bytes):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
     return revision
 
 

@@ -61,6 +61,7 @@ def send(pair: Pair, trace: Trace, parts: int = 2) -> lynx.Revision:
         assert receiver.wait(parts - 1, 10)
         pair.to_prefill.finish(receiver)
         sending.result(10)
+    assert senders[0].wait_written(10)
     trace.add(receiver)
     trace.add(senders[0])
     return receiver.revision

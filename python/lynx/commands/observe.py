@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import lynx
 from lynx.commands.events import Sink
 from lynx.runtime import Event
 from lynx.trace import LoopTrace, Trace
+
+LAST_WRITES_TIMEOUT_S = 1.0
 
 
 class Observer:
@@ -35,8 +37,13 @@ class Observer:
 
     def transfer(self, transfer: lynx.PlaneSender | lynx.PlaneReceiver) -> None:
         """A transfer at its end, however it ended."""
-        if self._trace is not None:
-            self._trace.add(transfer)
+        if self._trace is None:
+            return
+        if isinstance(transfer, lynx.PlaneSender):
+            # The receiver may have confirmed before this side's provider has told of the last writes.
+            with suppress(lynx.Error):
+                transfer.wait_written(LAST_WRITES_TIMEOUT_S)
+        self._trace.add(transfer)
 
     def loop(self, request_id: int, policy: Any) -> tuple[Any, Callable[[Event], None]]:
         """A decode loop that begins: the policy for it, and what is to be told of its events."""

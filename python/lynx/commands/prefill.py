@@ -30,6 +30,8 @@ class PrefillOptions:
     provider: str
     bytes_per_second: int
     once: bool
+    key: lynx.PresharedKey | None
+    insecure: bool
     trace: Path | None = None
     metrics_port: int | None = None
 
@@ -56,7 +58,7 @@ def _run(options: PrefillOptions, emit: Sink, observer: Observer) -> None:
             f"--listen {options.host}: name one address of this machine, which decode nodes can write from"
         )
     node = lynx.Node(options.provider, options.host)
-    listener = lynx.Listener(node, options.host, options.port)
+    listener = lynx.Listener(node, options.host, options.port, key=options.key, allow_unauthenticated=options.insecure)
     observer.node(node)
 
     cache = _prefill(options, emit)

@@ -33,7 +33,7 @@ TEST(PeerMetrics, CountConnectionsThatCameBack) {
     Node here(small()), there(small());
     PeerOptions options;
     options.reconnect_for = 20s;
-    Listener listener(here, "127.0.0.1", 0, options);
+    Listener listener(here, "127.0.0.1", 0, {}, options);
     testing::Relay relay(listener.port());
     Peer to_here = Peer::connect(there, "127.0.0.1", relay.port(), soon(), {}, options);
     auto to_there = listener.accept(soon());
