@@ -3,6 +3,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 #include "core/text.hpp"
@@ -33,6 +34,8 @@ void bind_plane_receiver(nb::module_& m) {
         .def_prop_ro("manifest", &PlaneReceiver::manifest, nb::rv_policy::copy)
         .def_prop_ro("grant", &PlaneReceiver::grant)
         .def_prop_ro("revision", &PlaneReceiver::revision)
+        .def("timeline", &PlaneReceiver::timeline,
+             "When the parts of the tensors came, of those of which anything has.")
         .def_prop_ro(
             "tier", &PlaneReceiver::tier,
             "The finest part that is complete for all layers, with every part before it; None before the anchor.")

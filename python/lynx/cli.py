@@ -118,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_context(prefill)
     _add_common(prefill)
+    _add_observing(prefill)
     prefill.add_argument("--once", action="store_true", help="end when the first decode node leaves")
     prefill.set_defaults(run=_prefill)
 
@@ -127,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_key(decode)
     _add_decoding(decode)
     _add_common(decode)
+    _add_observing(decode)
     _add_output(decode)
     decode.set_defaults(run=_decode)
 
@@ -139,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_context(demo)
     _add_decoding(demo)
     _add_common(demo, bandwidth="250Mbit")
+    _add_observing(demo, "; the decode process takes the one after it")
     _add_output(demo)
     demo.set_defaults(run=_demo)
     return parser
@@ -179,6 +182,21 @@ def _add_common(parser: argparse.ArgumentParser, bandwidth: str = "unlimited") -
     )
     parser.add_argument("--no-color", action="store_true", help="no colours")
     parser.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
+
+
+def _add_observing(parser: argparse.ArgumentParser, also: str = "") -> None:
+    parser.add_argument(
+        "--trace",
+        type=_file,
+        metavar="FILE",
+        help="write what moved when, for https://ui.perfetto.dev (docs/metrics.md)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=_port,
+        metavar="PORT",
+        help=f"answer Prometheus on this port of 127.0.0.1, 0 for a free one{also}",
+    )
 
 
 def _add_context(parser: argparse.ArgumentParser) -> None:
@@ -241,6 +259,18 @@ def _writable(text: str) -> Path:
     if text != "-" and not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: there is no directory {path.parent}")
     return path
+
+
+def _file(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError("a trace cannot go to standard output: name a file")
+    return _writable(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
 
 
 def _positive(text: str) -> int:
@@ -324,6 +354,8 @@ def _prefill(arguments: argparse.Namespace) -> int:
         once=arguments.once,
         key=_key(arguments),
         insecure=arguments.insecure,
+        trace=arguments.trace,
+        metrics_port=arguments.metrics_port,
     )
     _with_sink(arguments, lambda emit: run(options, emit))
     return 0
@@ -346,6 +378,8 @@ def _decode(arguments: argparse.Namespace) -> int:
         wait=arguments.wait,
         timeout_s=arguments.timeout,
         key=_key(arguments),
+        trace=arguments.trace,
+        metrics_port=arguments.metrics_port,
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
@@ -362,13 +396,24 @@ def _demo(arguments: argparse.Namespace) -> int:
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
     if arguments.policy:
         decode += ["--policy", arguments.policy]
+    first, second = _metrics_ports(arguments.metrics_port)
     options = DemoOptions(
-        prefill=[*common, "--context", str(arguments.context), "--bandwidth", rate],
-        decode=[*common, *decode],
+        prefill=[*common, *first, "--context", str(arguments.context), "--bandwidth", rate],
+        decode=[*common, *second, *decode],
         model=arguments.model,
+        trace=arguments.trace,
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
+
+
+def _metrics_ports(port: int | None) -> tuple[list[str], list[str]]:
+    """What the prefill and the decode process are told."""
+    if port is None:
+        return [], []
+    if port == 65535:
+        raise ValueError("--metrics-port 65535: there is no port after it for the decode process")
+    return ["--metrics-port", str(port)], ["--metrics-port", str(port + 1 if port else 0)]
 
 
 def _policy(arguments: argparse.Namespace) -> Policy | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from lynx._core import (
     Manifest,
     ManifestTensor,
     Peer,
+    PlaneSender,
     TensorRole,
     TensorSpec,
     Timeout,
@@ -91,15 +92,24 @@ def reason_of(error: BaseException) -> str:
 
 
 def send_cache(
-    peer: Peer, manifest: Manifest, layers: Layers, *, bytes_per_second: int = 0, timeout_s: float = 120.0
+    peer: Peer,
+    manifest: Manifest,
+    layers: Layers,
+    *,
+    bytes_per_second: int = 0,
+    timeout_s: float = 120.0,
+    on_granted: Callable[[PlaneSender], object] | None = None,
 ) -> None:
-    """Offer the manifest, code and send every layer, and wait until the receiver has confirmed.
+    """Offer the manifest, code and send every layer, and wait until the receiver has confirmed. `on_granted` is shown
+    the sender before anything is put.
 
     Raises `Timeout`, `Cancelled` if the receiver gave up, `PeerLost`, or what refused the offer. On any error
     of this side, Ctrl-C included, the receiver is told.
     """
     sender = peer.offer(manifest, bytes_per_second=bytes_per_second)
     try:
+        if on_granted is not None:
+            on_granted(sender)
         for index, (keys, values) in enumerate(layers):
             sender.put(index, TensorRole.KEY, keys)
             sender.put(index, TensorRole.VALUE, values)

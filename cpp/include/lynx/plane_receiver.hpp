@@ -7,11 +7,13 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lynx/codec.hpp"
 #include "lynx/deadline.hpp"
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
+#include "lynx/metrics.hpp"
 #include "lynx/node.hpp"
 
 namespace lynx {
@@ -58,6 +60,8 @@ class LYNX_API PlaneReceiver {
     /// The finest part that is complete for all layers, with every part before it; nothing before the anchor is. What a
     /// transfer that has failed leaves behind.
     [[nodiscard]] std::optional<unsigned> tier() const;
+    /// When the parts of the tensors came, of those of which anything has.
+    [[nodiscard]] std::vector<PartTimes> timeline() const;
     /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;

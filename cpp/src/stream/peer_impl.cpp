@@ -202,7 +202,10 @@ void Peer::Impl::on_reply(std::uint64_t request_id, ControlMessage message) {
 void Peer::Impl::on_done(std::uint64_t request_id) {
     const std::lock_guard lock(mutex);
     const auto it = outgoing.find(request_id);
-    if (it != outgoing.end()) it->second.done = true;
+    if (it != outgoing.end()) {
+        it->second.done = true;
+        if (const auto sender = it->second.sender.lock()) sender->on_confirmed();
+    }
     changed.notify_all();
 }
 

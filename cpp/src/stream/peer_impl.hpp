@@ -53,6 +53,7 @@ struct Peer::Impl final : LinkHandler {
     [[nodiscard]] bool on_tick() override;
     void on_link_down() noexcept override;
     void on_link_up() override;
+    void on_missed_heartbeat() noexcept override { node.impl()->metrics.heartbeats_missed.add(); }
     void on_link_lost(const std::exception_ptr& cause) noexcept override { lose(cause); }
 
     struct Outgoing {

@@ -107,6 +107,7 @@ struct Listener::Impl {
                                                        LinkSession{.id = mine.session, .redial = {}}));
             }
         } catch (...) {
+            node.impl()->metrics.failed_handshakes.add();
             fail(std::current_exception());
         }
         const std::lock_guard lock(mutex);

@@ -24,6 +24,7 @@ void Peer::Impl::on_link_down() noexcept {
 
 void Peer::Impl::on_link_up() {
     down_ = false;
+    node.impl()->metrics.reconnects.add();
 }
 
 void Peer::Impl::repair() {

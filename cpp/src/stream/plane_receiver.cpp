@@ -85,6 +85,11 @@ Revision PlaneReceiver::wait_newer(std::uint64_t after, Deadline deadline) const
     return revision();
 }
 
+std::vector<PartTimes> PlaneReceiver::timeline() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->times.begun();
+}
+
 std::optional<unsigned> PlaneReceiver::tier() const {
     const std::lock_guard lock(state_->mutex);
     std::optional<unsigned> tier;

@@ -106,6 +106,10 @@ SendProgress PlaneSender::progress() const {
     return state_->progress;
 }
 
+std::vector<PartTimes> PlaneSender::timeline() const {
+    return state_->timeline();
+}
+
 const Manifest& PlaneSender::manifest() const noexcept {
     return state_->manifest;
 }

@@ -42,7 +42,8 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
       seed(random_seed()),
       chunks(layout.chunks(), Chunk::kMissing),
       asked(layout.chunks()),
-      missing(layout.tensors()) {
+      missing(layout.tensors()),
+      times(layout) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         revision.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
@@ -61,6 +62,8 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
 
 PlaneReceiver::State::~State() {
     node.slots.remove(slot);
+    if (!counted && slot != SlotTable::kNoSlot)
+        (complete() ? node.metrics.received.done : node.metrics.received.cancelled).add();
     // Otherwise a write of a sender that has not been heard of may still come: the memory stays taken.
     const bool quiet = settled || complete();
     regions.clear();
@@ -78,6 +81,8 @@ void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
     }
     const SlotLayout::Chunk chunk = layout.chunk(number);
     const std::uint32_t first = layout.first_chunk(chunk.tensor);
+    times.touch(chunk.tensor, chunk.part, last_arrival);
+    if (chunks[number] == Chunk::kGood || chunks[number] == Chunk::kUnchecked) node.metrics.duplicate_chunks.add();
     if (number == first) {
         check_first(number, chunk);
     } else if (chunks[first] == Chunk::kGood) {
@@ -123,11 +128,17 @@ void PlaneReceiver::State::take(std::uint32_t number, const SlotLayout::Chunk& c
         return;
     }
     if (!intact) {
+        node.metrics.damaged_chunks.add();
         chunks[number] = Chunk::kMissing;
         damaged.push_back(number);
         return;
     }
     revision.arrived_bytes.at(chunk.part) += chunk.extent.bytes;
+    node.metrics.received_bytes.at(chunk.part).add(chunk.extent.bytes);
+    node.metrics.received_chunks.at(chunk.part).add();
+    PartTimes& part = times.at(chunk.tensor, chunk.part);
+    part.bytes += chunk.extent.bytes;
+    part.chunks += 1;
     leave(number, chunk.tensor, chunk.part, Chunk::kGood);
 }
 
@@ -136,11 +147,20 @@ void PlaneReceiver::State::leave(std::uint32_t number, std::uint32_t tensor, uns
     if (--missing[tensor].at(part) > 0) return;
     revision.tensors_ready.at(part) += 1;
     revision.number += 1;
+    times.at(tensor, part).complete = true;
+    while (parts_ready < layout.parts() && all_ready(parts_ready))
+        node.metrics.part_time.at(parts_ready++).observe(last_arrival - granted);
+    if (!counted && complete()) {
+        node.metrics.received.done.add();
+        counted = true;
+    }
     changed.notify_all();
 }
 
 void PlaneReceiver::State::end(const std::exception_ptr& cause) {
     if (!error) error = cause;
+    if (!counted) node.metrics.received.add(cause, false);
+    counted = true;
     changed.notify_all();
 }
 
@@ -194,6 +214,9 @@ Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
     }
     std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
     for (const std::uint32_t n : again) {
+        const SlotLayout::Chunk chunk = layout.chunk(n);
+        times.at(chunk.tensor, chunk.part).resent += 1;
+        node.metrics.asked_chunks.add();
         if (++asked[n] <= kMostAsked) continue;
         end(std::make_exception_ptr(
             CorruptData(text("request ", manifest.request_id, ": chunk ", n, " was sent ", int{kMostAsked},

@@ -11,6 +11,7 @@
 #include "lynx/slot_layout.hpp"
 #include "stream/chunk_run.hpp"
 #include "stream/node_impl.hpp"
+#include "stream/timeline.hpp"
 
 namespace lynx {
 
@@ -55,6 +56,7 @@ struct PlaneReceiver::State {
     const Codec& codec;
     const std::size_t offset;  // in the arena
     const std::uint64_t seed;
+    const Clock::time_point granted = Clock::now();
     std::uint32_t slot = 0;  // set once, before the state is shared
 
     mutable std::mutex mutex;
@@ -73,7 +75,10 @@ struct PlaneReceiver::State {
     Revision revision;
     std::uint64_t arrivals = 0;
     bool settled = false;  // the sender has stopped, and what it posted is in
+    bool counted = false;  // its outcome is among the metrics
     std::exception_ptr error;
+    Timeline times;
+    unsigned parts_ready = 0;  // of all tensors
 
    private:
     // The mutex is held.

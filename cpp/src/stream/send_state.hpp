@@ -13,6 +13,7 @@
 #include "lynx/slot_layout.hpp"
 #include "stream/chunk_run.hpp"
 #include "stream/node_impl.hpp"
+#include "stream/timeline.hpp"
 #include "stream/token_bucket.hpp"
 
 namespace lynx {
@@ -39,12 +40,12 @@ struct PlaneSender::State {
                     std::array<std::optional<SendCandidate>, kSendClasses>& best);
     /// Takes that chunk out of the pending ones. False if it is not there any more.
     [[nodiscard]] bool take(std::uint32_t chunk);
-    void on_posted();
+    void on_posted(std::uint32_t chunk, Clock::time_point now);
     /// Failed, or stopped: nothing more is to be posted.
     [[nodiscard]] bool has_ended();
     /// A chunk that was taken: it was never posted, or another rail has to carry it.
     void put_back(std::uint32_t chunk, bool was_posted);
-    void on_written(std::uint32_t chunk);
+    void on_written(std::uint32_t chunk, Clock::time_point now);
     void on_failed(std::uint32_t chunk, const std::exception_ptr& error);
     [[nodiscard]] Write write_of(std::uint32_t chunk, std::size_t rail, PeerId rail_peer, std::uint64_t cookie);
     /// A transfer that starts among others begins with what they have had.
@@ -61,7 +62,11 @@ struct PlaneSender::State {
     void stop() noexcept;
     void fail(const std::exception_ptr& error) noexcept;
 
+    [[nodiscard]] std::vector<PartTimes> timeline();
+
     // For whoever carries messages to the receiver (see stream/peer_messages.hpp).
+    /// The receiver has it all, whatever becomes of the peer now.
+    void on_confirmed() noexcept;
     /// What has been written, if that is news for the receiver.
     [[nodiscard]] std::optional<Written> take_sent();
     /// The receiver misses these chunks. False if it cannot: a number out of range, or of a tensor that was not put
@@ -107,12 +112,16 @@ struct PlaneSender::State {
     bool stopped = false;
     bool resumable = false;
     bool suspended = false;
+    bool counted = false;  // its outcome is among the metrics
     std::exception_ptr error;
+    Timeline times;
+    std::vector<std::array<Clock::time_point, kMaxParts>> queued;  // since when, by tensor
 
    private:
     // The mutex is held.
     void set(std::uint32_t chunk, Chunk state);
     void leave_flight(std::uint32_t chunk, Chunk state);
+    void send_again(std::uint32_t chunk);
     void end(const std::exception_ptr& cause);
     void check(const Grant& grant) const;
 };

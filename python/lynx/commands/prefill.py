@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lynx
 from lynx import models, prompts
 from lynx.commands.events import Message, Sink
+from lynx.commands.observe import Observer, observe
 from lynx.modes import coding_from_json
 from lynx.transfer import Layers, make_manifest, send_cache
 from lynx.units import format_bandwidth
@@ -30,6 +32,8 @@ class PrefillOptions:
     once: bool
     key: lynx.PresharedKey | None
     insecure: bool
+    trace: Path | None = None
+    metrics_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,11 @@ class _Cache:
 
 def run(options: PrefillOptions, emit: Sink) -> None:
     """Prefill, listen, serve. Returns after the first peer with `once`, else only by an error or Ctrl-C."""
+    with observe("prefill", options.trace, options.metrics_port, emit) as observer:
+        _run(options, emit, observer)
+
+
+def _run(options: PrefillOptions, emit: Sink, observer: Observer) -> None:
     # Everything that can be wrong with the arguments is found out before the long work starts.
     models.resolve(options.model)
     if options.host in ("0.0.0.0", "::"):
@@ -50,6 +59,7 @@ def run(options: PrefillOptions, emit: Sink) -> None:
         )
     node = lynx.Node(options.provider, options.host)
     listener = lynx.Listener(node, options.host, options.port, key=options.key, allow_unauthenticated=options.insecure)
+    observer.node(node)
 
     cache = _prefill(options, emit)
     emit({"event": "prefilled", **cache.about})
@@ -63,7 +73,7 @@ def run(options: PrefillOptions, emit: Sink) -> None:
         if peer is None:
             continue
         emit({"event": "status", "text": f"{peer.name} connected"})
-        _serve(peer, cache, options.bytes_per_second, emit)
+        _serve(peer, cache, options.bytes_per_second, emit, observer)
         if options.once:
             return
 
@@ -91,14 +101,14 @@ def _prefill(options: PrefillOptions, emit: Sink) -> _Cache:
     return _Cache(loaded.name, prefilled.layers, prefilled.first_token, about)
 
 
-def _serve(peer: lynx.Peer, cache: _Cache, bytes_per_second: int, emit: Sink) -> None:
+def _serve(peer: lynx.Peer, cache: _Cache, bytes_per_second: int, emit: Sink, observer: Observer) -> None:
     """Answer one peer until it leaves. Nothing that it asks or does ends this process."""
     try:
         peer.send_message(json.dumps(cache.about).encode())
         while True:
             message = peer.receive_message(ACCEPT_SLICE_S)
             if message is not None:
-                _transfer(peer, cache, _parse(message), bytes_per_second, emit)
+                _transfer(peer, cache, _parse(message), bytes_per_second, emit, observer)
     except lynx.PeerLost:
         emit({"event": "status", "text": f"{peer.name} left"})
     except (lynx.Error, ValueError, RecursionError) as e:
@@ -113,7 +123,9 @@ def _parse(message: bytes) -> dict[str, Any]:
     return request  # type: ignore[no-any-return]
 
 
-def _transfer(peer: lynx.Peer, cache: _Cache, request: dict[str, Any], bytes_per_second: int, emit: Sink) -> None:
+def _transfer(
+    peer: lynx.Peer, cache: _Cache, request: dict[str, Any], bytes_per_second: int, emit: Sink, observer: Observer
+) -> None:
     manifest = make_manifest(
         cache.layers,
         coding_from_json(request),
@@ -123,8 +135,12 @@ def _transfer(peer: lynx.Peer, cache: _Cache, request: dict[str, Any], bytes_per
     )
     rate = format_bandwidth(bytes_per_second)
     emit({"event": "status", "text": f"sending request {manifest.request_id} to {peer.name}, {rate}"})
+    senders: list[lynx.PlaneSender] = []
     try:
-        send_cache(peer, manifest, cache.layers, bytes_per_second=bytes_per_second)
+        send_cache(peer, manifest, cache.layers, bytes_per_second=bytes_per_second, on_granted=senders.append)
     except (lynx.Cancelled, lynx.Timeout, lynx.ProtocolError) as e:
         # The request has ended; the peer may ask again.
         emit({"event": "status", "text": str(e)})
+    finally:
+        for sender in senders:
+            observer.transfer(sender)

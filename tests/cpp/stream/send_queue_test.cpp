@@ -191,10 +191,13 @@ TEST_F(Queue, WhatADeadRailHadToDoGoesOverTheOther) {
     queue_.on_write_failed(0, lost, std::make_exception_ptr(PeerLost("the rail")));
     EXPECT_EQ(next(0), nullptr) << "the rail is dead";
     EXPECT_EQ(queue_.live_rails(1), 1u);
+    EXPECT_EQ(queue_.live_rails(), 2 * kPeers - 1);
     for (std::size_t i = 0; i < all; ++i) EXPECT_EQ(post(1).first, 1u);
     EXPECT_FALSE(state->has_ended());
     EXPECT_TRUE(state->all_written());
     EXPECT_GT(state->progress.resent_bytes, 0u);
+    (void)queue_.remove_peer(1);
+    EXPECT_EQ(queue_.live_rails(), 2 * kPeers - 2);
 }
 
 TEST_F(Queue, ATransferWhoseLastRailDiesEndsWithTheReason) {
