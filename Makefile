@@ -17,7 +17,7 @@ BENCH_ARGS ?=
 CTEST_ARGS ?=
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= decode decode_exact damaged_exact encode manifest
+FUZZ_TARGETS ?= decode decode_exact damaged_exact encode control manifest
 LINT_BASE ?=
 
 # Folders too, so that a removed file counts as a change.

@@ -20,11 +20,11 @@ void raise_if_interrupted() {
 }
 
 Peer connect(const Node& node, const std::string& host, std::uint16_t port, double timeout_s, bool wait_for_listener,
-             const PeerOptions& options) {
+             const std::optional<PresharedKey>& key, const PeerOptions& options) {
     const Deadline deadline = deadline_in(timeout_s);
     const nb::gil_scoped_release release;
-    return Peer::connect(node, host, port, deadline, {.retry_refused = wait_for_listener, .poll = raise_if_interrupted},
-                         options);
+    return Peer::connect(node, host, port, deadline,
+                         {.retry_refused = wait_for_listener, .poll = raise_if_interrupted, .key = key}, options);
 }
 
 double seconds(Clock::duration time) {
@@ -84,8 +84,9 @@ void bind_peer(nb::module_& m) {
                      "The other node, connected. When its connection ends, every transfer with it fails at once.")
         .def_static("connect", &connect, nb::arg("node"), nb::arg("host"), nb::arg("port"),
                     nb::arg("timeout_s") = kDefaultTimeout, nb::arg("wait_for_listener") = false, nb::kw_only(),
-                    nb::arg("options") = PeerOptions{},
-                    "Connects to a Listener; with wait_for_listener also to one that is not there yet.")
+                    nb::arg("key") = nb::none(), nb::arg("options") = PeerOptions{},
+                    "Connects to a Listener; with wait_for_listener also to one that is not there yet. The key is the "
+                    "listener's.")
         .def(
             "offer",
             [](Peer& peer, const Manifest& manifest, double timeout_s, std::uint64_t bytes_per_second) {
@@ -156,8 +157,17 @@ void bind_peer(nb::module_& m) {
         .def_prop_ro("lost", &Peer::lost, "Has the connection ended?");
 
     nb::class_<Listener>(m, "Listener", "Where peers connect to. Port 0 takes a free one.")
-        .def(nb::init<const Node&, const std::string&, std::uint16_t, const PeerOptions&>(), nb::arg("node"),
-             nb::arg("host"), nb::arg("port"), nb::kw_only(), nb::arg("options") = PeerOptions{})
+        .def(
+            "__init__",
+            [](Listener* self, const Node& node, const std::string& host, std::uint16_t port,
+               const std::optional<PresharedKey>& key, bool allow_unauthenticated, const PeerOptions& options) {
+                new (self)
+                    Listener(node, host, port, {.key = key, .allow_unauthenticated = allow_unauthenticated}, options);
+            },
+            nb::arg("node"), nb::arg("host"), nb::arg("port"), nb::kw_only(), nb::arg("key") = nb::none(),
+            nb::arg("allow_unauthenticated") = false, nb::arg("options") = PeerOptions{},
+            "With a key, peers have to prove that they have the same. Without one only on addresses of loopback, but "
+            "for allow_unauthenticated: whoever reaches the port is then a peer.")
         .def_prop_ro("port", &Listener::port)
         .def(
             "accept",

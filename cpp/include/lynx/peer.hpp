@@ -49,8 +49,8 @@ struct PeerOptions {
 /// transfer with this peer fails with PeerLost at once. Members may be called from any thread. Both sides may offer.
 class LYNX_API Peer {
    public:
-    /// Connects to a Listener. Throws ConnectionFailed, Timeout, ProtocolError (another version or another provider,
-    /// naming both).
+    /// Connects to a Listener. Throws ConnectionFailed, Timeout, AuthenticationFailed (another key, or one on one side
+    /// alone), ProtocolError (another version or another provider, naming both).
     [[nodiscard]] static Peer connect(const Node& node, const std::string& host, std::uint16_t port, Deadline deadline,
                                       const ConnectOptions& options = {}, const PeerOptions& peer_options = {});
     Peer(Peer&&) noexcept;
@@ -104,16 +104,18 @@ class LYNX_API Peer {
 /// nothing holds up nobody, and is dropped after 5 s, or earlier if more come.
 class LYNX_API Listener {
    public:
-    /// Port 0 takes a free one. Throws ConnectionFailed.
-    Listener(const Node& node, const std::string& host, std::uint16_t port, const PeerOptions& options = {});
+    /// Port 0 takes a free one. Throws ConnectionFailed, and InvalidArgument for other hosts than loopback without a
+    /// key.
+    Listener(const Node& node, const std::string& host, std::uint16_t port, const ListenOptions& options = {},
+             const PeerOptions& peer_options = {});
     Listener(Listener&&) noexcept;
     Listener& operator=(Listener&&) noexcept;
     ~Listener();  ///< peers that nobody has accepted are closed
 
     [[nodiscard]] std::uint16_t port() const noexcept;
     /// The next peer, or nothing if none has connected and said hello by the deadline. A stranger that does not speak
-    /// the protocol is dropped, and thrown here as ProtocolError (Timeout if it said nothing); the listener stays
-    /// usable.
+    /// the protocol or has another key is dropped, and thrown here as ProtocolError or AuthenticationFailed (Timeout if
+    /// it said nothing); the listener stays usable.
     [[nodiscard]] std::optional<Peer> accept(Deadline deadline);
 
    private:

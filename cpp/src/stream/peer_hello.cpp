@@ -40,7 +40,8 @@ void send_hello(ControlChannel& channel, const Hello& hello, Deadline deadline) 
 Hello receive_hello(ControlChannel& channel, Deadline deadline, const std::function<void()>& poll) {
     std::optional<ControlMessage> message;
     do {
-        message = channel.receive(Deadline(std::min(deadline.at(), Clock::now() + kPollSlice)));
+        message = channel.receive(Deadline(std::min(deadline.at(), Clock::now() + kPollSlice)),
+                                  {.max_payload = kMaxStrangerPayload});
         if (poll) poll();
     } while (!message && !deadline.passed());
     if (!message)

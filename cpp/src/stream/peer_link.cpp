@@ -182,7 +182,7 @@ void PeerLink::listen(const std::stop_token& stop, ControlChannel& channel) {
     while (!stop.stop_requested()) {
         const Clock::duration slice = busy ? kListenSliceWhenBusy : kListenSlice;
         const auto begin = Clock::now();
-        auto frame = channel.receive(Deadline(begin + slice), options_.lost_after);
+        auto frame = channel.receive(Deadline(begin + slice), {.grace = options_.lost_after});
         if (frame) {
             silent = {};
             on_frame(std::move(*frame));

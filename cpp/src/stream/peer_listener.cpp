@@ -32,8 +32,9 @@ struct Listener::Impl {
         std::jthread thread;
     };
 
-    Impl(const Node& node_, const std::string& host, std::uint16_t port, const PeerOptions& options_)
-        : node(node_), options(options_), control(host, port) {
+    Impl(const Node& node_, const std::string& host, std::uint16_t port, const ListenOptions& listen_options,
+         const PeerOptions& options_)
+        : node(node_), options(options_), control(host, port, listen_options) {
         thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
     }
 
@@ -174,8 +175,9 @@ struct Listener::Impl {
     std::jthread thread;
 };
 
-Listener::Listener(const Node& node, const std::string& host, std::uint16_t port, const PeerOptions& options)
-    : impl_(std::make_unique<Impl>(node, host, port, options)) {}
+Listener::Listener(const Node& node, const std::string& host, std::uint16_t port, const ListenOptions& options,
+                   const PeerOptions& peer_options)
+    : impl_(std::make_unique<Impl>(node, host, port, options, peer_options)) {}
 Listener::Listener(Listener&&) noexcept = default;
 Listener& Listener::operator=(Listener&&) noexcept = default;
 Listener::~Listener() = default;

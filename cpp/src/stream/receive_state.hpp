@@ -68,6 +68,7 @@ struct PlaneReceiver::State {
     std::vector<std::array<std::uint32_t, kMaxParts>> missing;  // chunks, by tensor and part
     unsigned parts_sent = 0;                                    // what the sender says, since it was last asked
     Clock::time_point last_arrival{};
+    Clock::time_point settling_since{};
     Revision revision;
     std::uint64_t arrivals = 0;
     bool settled = false;  // the sender has stopped, and what it posted is in

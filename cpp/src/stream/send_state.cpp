@@ -214,8 +214,9 @@ bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
         for (const ChunkRun& run : runs) {
             if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
-                if (chunks[n] == Chunk::kNotPut || chunks[n] == Chunk::kUnused) return false;
-                if (chunks[n] != Chunk::kWritten) continue;  // on its way already
+                if (chunks[n] == Chunk::kNotPut) return false;
+                // Others are on their way already; or the receiver does not know yet that there is no such chunk.
+                if (chunks[n] != Chunk::kWritten) continue;
                 progress.resent_bytes += layout.chunk(n).extent.bytes;
                 set(n, Chunk::kPending);
             }

@@ -28,6 +28,8 @@ class PrefillOptions:
     provider: str
     bytes_per_second: int
     once: bool
+    key: lynx.PresharedKey | None
+    insecure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def run(options: PrefillOptions, emit: Sink) -> None:
             f"--listen {options.host}: name one address of this machine, which decode nodes can write from"
         )
     node = lynx.Node(options.provider, options.host)
-    listener = lynx.Listener(node, options.host, options.port)
+    listener = lynx.Listener(node, options.host, options.port, key=options.key, allow_unauthenticated=options.insecure)
 
     cache = _prefill(options, emit)
     emit({"event": "prefilled", **cache.about})

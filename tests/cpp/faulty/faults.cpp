@@ -1,6 +1,6 @@
 #include "faulty/faults.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 namespace {
 
 /// The finalizer of SplitMix64: every bit of the result depends on every bit of `x`.
@@ -42,4 +42,4 @@ Fault decide(const FaultOptions& options, const WriteId& write) {
     return Fault::kNone;
 }
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

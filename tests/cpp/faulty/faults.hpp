@@ -10,7 +10,7 @@
 
 #include "lynx/deadline.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 
 enum class Fault : std::uint8_t {
     kNone,
@@ -60,4 +60,4 @@ struct FaultEvent {
     auto operator<=>(const FaultEvent&) const = default;
 };
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

@@ -7,7 +7,7 @@
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 namespace {
 
 constexpr int kPostsAtOnce = 64;
@@ -237,4 +237,4 @@ void FaultyEndpoint::wait(Clock::time_point until) {
     woken_ = false;
 }
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

@@ -14,7 +14,7 @@
 
 #include "faulty/network.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 
 class FaultyEndpoint final : public EndpointBackend, private Inbox {
    public:
@@ -83,4 +83,4 @@ class FaultyEndpoint final : public EndpointBackend, private Inbox {
     std::jthread thread_;
 };
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

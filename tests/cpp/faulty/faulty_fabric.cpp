@@ -5,7 +5,7 @@
 #include "faulty/faulty_endpoint.hpp"
 #include "faulty/network.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 namespace {
 
 class FaultyRegion final : public MemoryRegionBackend {
@@ -70,4 +70,4 @@ std::size_t FaultyFabric::open_endpoints() const {
     return network_->endpoints();
 }
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

@@ -1,6 +1,6 @@
 // A fabric within the process whose writes go wrong by a seeded script: a double for libfabric in tests.
 //
-//     FaultyFabric fabric(FaultOptions::each(0.01, seed));
+//     faulty::FaultyFabric fabric(faulty::FaultOptions::each(0.01, seed));
 //     Node sender({.fabric = {.backend = fabric.node(1)}});
 //     Node receiver({.fabric = {.backend = fabric.node(2)}});
 //
@@ -16,7 +16,7 @@
 #include "faulty/faults.hpp"
 #include "lynx/fabric.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 
 /// What a FaultyFabric has done so far.
 struct FaultCounts {
@@ -50,4 +50,4 @@ class FaultyFabric {
     std::shared_ptr<Network> network_;
 };
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

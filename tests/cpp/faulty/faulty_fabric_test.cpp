@@ -11,7 +11,7 @@
 #include "fabric/recorder.hpp"
 #include "lynx/buffer.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 namespace {
 
 using namespace std::chrono_literals;
@@ -40,7 +40,7 @@ struct End {
     Fabric fabric;
     Buffer buffer;
     MemoryRegion region;
-    Recorder calls;
+    testing::Recorder calls;
     Endpoint endpoint;
 };
 
@@ -277,4 +277,4 @@ TEST(FaultyFabric, LeavesNothingOpen) {
 }
 
 }  // namespace
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

@@ -5,7 +5,7 @@
 
 #include "core/text.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 
 std::uint64_t FaultyFabric::Network::add_region(ByteSpan memory, MemoryAccess access) {
     const std::scoped_lock lock(mutex_);
@@ -109,4 +109,4 @@ std::size_t FaultyFabric::Network::endpoints() const {
     return endpoints_.size();
 }
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

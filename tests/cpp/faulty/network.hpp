@@ -13,7 +13,7 @@
 
 #include "faulty/faulty_fabric.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 
 /// Where arrivals for an endpoint are left for its thread.
 class Inbox {
@@ -71,4 +71,4 @@ class FaultyFabric::Network {
     std::vector<FaultEvent> events_;
 };
 
-}  // namespace lynx::testing
+}  // namespace lynx::faulty

@@ -61,7 +61,7 @@ TEST(PeerHeartbeat, IsWhateverAPeerSends) {
 
 TEST(PeerHeartbeat, ThatStopsInTheMiddleOfAFrameIsALostPeerToo) {
     Node node(small());
-    Listener listener(node, "127.0.0.1", 0, quick());
+    Listener listener(node, "127.0.0.1", 0, {}, quick());
     const auto addresses = fabric::resolve("connect to", "127.0.0.1", listener.port(), false);
     const fabric::Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
     ASSERT_EQ(::connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen), 0);
@@ -85,7 +85,7 @@ TEST(PeerHeartbeat, ThatStopsInTheMiddleOfAFrameIsALostPeerToo) {
 TEST(PeerHeartbeat, OfTwoIdlePeersKeepsThemConnected) {
     Node a(small());
     Node b(small());
-    Listener listener(a, "127.0.0.1", 0, quick());
+    Listener listener(a, "127.0.0.1", 0, {}, quick());
     Peer to_a = Peer::connect(b, "127.0.0.1", listener.port(), soon(), {}, quick());
     auto to_b = listener.accept(soon());
     ASSERT_TRUE(to_b);

@@ -25,7 +25,8 @@ constexpr const char* kHeldLock =
 struct Survivor {
     explicit Survivor(const std::string& provider, const std::string& host = "127.0.0.1",
                       const PeerOptions& options = {})
-        : node({.fabric = {provider, host}, .arena_bytes = 64u << 20}), listener(node, host, 0, options) {}
+        : node({.fabric = {provider, host}, .arena_bytes = 64u << 20}),
+          listener(node, host, 0, {.allow_unauthenticated = true}, options) {}
 
     Node node;
     Listener listener;

@@ -30,7 +30,7 @@ struct Relayed {
     explicit Relayed(const std::string& provider = "auto", const PeerOptions& options = persistent())
         : prefill(with_room(provider)),
           decode(with_room(provider)),
-          listener(prefill, "127.0.0.1", 0, options),
+          listener(prefill, "127.0.0.1", 0, {}, options),
           relay(listener.port()),
           to_prefill(Peer::connect(decode, "127.0.0.1", relay.port(), soon(), {}, options)),
           to_decode(*listener.accept(soon())) {}
@@ -147,7 +147,7 @@ TEST(PeerResume, OneThatComesTooLateIsLostOnBothSides) {
 TEST(PeerResume, APeerThatIsNotThereAnyMoreIsLostAtOnce) {
     Relayed pair;
     Node other(with_room());
-    Listener another(other, "127.0.0.1", 0, persistent());
+    Listener another(other, "127.0.0.1", 0, {}, persistent());
     pair.relay.turn_to(another.port());
     pair.cut_for(100ms);
     const auto begin = Clock::now();
