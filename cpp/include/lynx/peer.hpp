@@ -32,6 +32,9 @@ class LYNX_API Peer {
     /// Sending side: offers `manifest` and waits for the grant. Throws ProtocolError with the receiver's words if it
     /// refuses, InvalidArgument if a transfer of that request_id is under way, Timeout, PeerLost.
     [[nodiscard]] PlaneSender offer(Manifest manifest, Deadline deadline, const SenderOptions& options = {});
+    /// Sending side, once, where the manifest has no first token: prefill has sampled it. Throws InvalidArgument for a
+    /// negative token and where the receiver knows one already, what ended the transfer, PeerLost.
+    void send_first_token(PlaneSender& sender, std::int32_t token);
     /// Receiving side: waits for the next offer, takes a slot for it and grants it. Nothing at the deadline. An offer
     /// that cannot be taken (too large, not understood) is refused in words, and thrown here.
     [[nodiscard]] std::optional<PlaneReceiver> accept_offer(Deadline deadline, const ReceiverOptions& options = {});

@@ -174,6 +174,13 @@ void Peer::Impl::on_resend(const Resend& resend) {
                                  " again that it was never sent"));
 }
 
+void Peer::Impl::on_first_token(const FirstToken& first) {
+    const std::lock_guard lock(mutex);
+    const auto it = incoming.find(first.request_id);
+    if (const auto receiver = it != incoming.end() ? it->second.lock() : nullptr)
+        receiver->set_first_token(first.token);
+}
+
 void Peer::Impl::dispatch(ControlMessage message) {
     switch (static_cast<MessageType>(message.type)) {
         case MessageType::kOffer: return enqueue(offers, std::move(message));
@@ -197,6 +204,7 @@ void Peer::Impl::dispatch(ControlMessage message) {
         }
         case MessageType::kSent: return on_sent(Sent::parse(message.payload));
         case MessageType::kResend: return on_resend(Resend::parse(message.payload));
+        case MessageType::kFirstToken: return on_first_token(FirstToken::parse(message.payload));
         case MessageType::kHello: break;
     }
     throw ProtocolError(

@@ -70,6 +70,7 @@ struct Peer::Impl {
     void on_cancel(const Notice& notice);
     void on_sent(const Sent& sent);
     void on_resend(const Resend& resend);
+    void on_first_token(const FirstToken& first);
     /// Tells what was sent and asks for what is missing.
     void repair();
     void on_reply(std::uint64_t request_id, ControlMessage message);

@@ -57,6 +57,17 @@ Resend Resend::parse(ConstByteSpan bytes) {
     return out;
 }
 
+std::vector<std::byte> FirstToken::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateFirstToken(b, request_id, token));
+    return bytes_of(b);
+}
+
+FirstToken FirstToken::parse(ConstByteSpan bytes) {
+    const auto& f = verified_root<wire::FirstToken>(bytes, "first token");
+    return {f.request_id(), f.token()};
+}
+
 std::optional<std::uint64_t> offered_request(ConstByteSpan offer) {
     try {
         return verified_root<wire::Manifest>(offer, "manifest").request_id();

@@ -22,6 +22,8 @@ enum class MessageType : std::uint8_t {
     kUser = 8,       // the embedder's own
     kSent = 16,      // sender: a Sent
     kResend = 17,    // receiver: a Resend
+
+    kFirstToken = 18,  // sender: a FirstToken
 };
 
 struct Hello {
@@ -59,6 +61,15 @@ struct Resend {
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Resend parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// The token that prefill sampled, which the manifest did not have yet.
+struct FirstToken {
+    std::uint64_t request_id = 0;
+    std::int32_t token = -1;
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static FirstToken parse(ConstByteSpan bytes);  // throws ProtocolError
 };
 
 /// The request that an offer is for, if that much of it can be read, whatever its version.

@@ -39,7 +39,8 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
       seed(random_seed()),
       chunks(layout.chunks(), Chunk::kMissing),
       asked(layout.chunks()),
-      missing(layout.tensors()) {
+      missing(layout.tensors()),
+      first_token(manifest.first_token) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         revision.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
@@ -158,6 +159,15 @@ void PlaneReceiver::State::on_sent(unsigned parts) noexcept {
     const std::lock_guard lock(mutex);
     parts_sent = std::min(parts, layout.parts());
     last_arrival = std::max(last_arrival, Clock::now());
+}
+
+void PlaneReceiver::State::set_first_token(std::int32_t token) {
+    const std::lock_guard lock(mutex);
+    if (token < 0 || first_token >= 0)
+        throw ProtocolError(text("request ", manifest.request_id, ": ", token, " came as its first token; ",
+                                 token < 0 ? "it has to be 0 or more" : "it is known already"));
+    first_token = token;
+    changed.notify_all();
 }
 
 std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) {

@@ -29,6 +29,8 @@ struct PlaneReceiver::State {
     // For whoever carries messages to the sender (see stream/peer_messages.hpp).
     /// The sender has written all chunks of the first so many parts.
     void on_sent(unsigned parts) noexcept;
+    /// Throws ProtocolError for a negative one and for a second one.
+    void set_first_token(std::int32_t token);
     /// Chunks to ask for again: damaged, or missing though they were sent; may be empty. Looked at every few
     /// milliseconds. Fails the transfer if a chunk does not come whole however often it is asked for.
     [[nodiscard]] std::vector<ChunkRun> take_missing(Clock::time_point now);
@@ -68,6 +70,7 @@ struct PlaneReceiver::State {
     std::vector<std::array<std::uint32_t, kMaxParts>> missing;  // chunks, by tensor and part
     unsigned parts_sent = 0;                                    // what the sender says, since it was last asked
     Clock::time_point last_arrival{};
+    std::int32_t first_token;  // -1 until it has come
     Revision revision;
     std::uint64_t arrivals = 0;
     bool settled = false;  // the sender has stopped, and what it posted is in

@@ -29,7 +29,8 @@ PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, c
       priority(options.priority),
       bucket(lower_rate(options.bytes_per_second, grant_.bytes_per_second)),
       chunks(layout.chunks(), Chunk::kNotPut),
-      put(layout.tensors()) {
+      put(layout.tensors()),
+      first_token(manifest.first_token) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         progress.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) unwritten.at(p) += layout.chunks(t, p).count();
@@ -175,6 +176,18 @@ void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes,
         if (p == kExactPart) progress.part_bytes[p] -= all_bytes - layout.exact_extent(tensor, exact_bytes).bytes;
     }
     changed.notify_all();
+}
+
+void PlaneSender::State::set_first_token(std::int32_t token) {
+    const std::lock_guard lock(mutex);
+    if (error) std::rethrow_exception(error);
+    if (token < 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; it has to be 0 or more"));
+    if (first_token >= 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; the receiver has already been told ", first_token));
+    first_token = token;
 }
 
 bool PlaneSender::State::all_written() const {

@@ -52,6 +52,9 @@ struct PlaneSender::State {
 
     /// A tensor is coded: its chunks may go.
     void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
+    /// What the receiver is about to be told. Throws InvalidArgument for a negative one and for a second one, or what
+    /// ended the transfer.
+    void set_first_token(std::int32_t token);
     [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(offset, layout.bytes()); }
     /// The mutex is held.
     [[nodiscard]] bool all_written() const;
@@ -95,7 +98,8 @@ struct PlaneSender::State {
     std::array<std::uint32_t, kMaxParts> unwritten{};  // chunks of each part, those not put included
     SendProgress progress;
     double served = 0;
-    unsigned told_sent = 0;  // parts that the receiver knows of
+    unsigned told_sent = 0;    // parts that the receiver knows of
+    std::int32_t first_token;  // what the receiver knows, or has been sent; -1 before
     std::uint64_t chunks_posted = 0;
     std::uint64_t chunks_in_flight = 0;  // taken from pending, fate unknown
     bool stopped = false;
