@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     info.set_defaults(run=_info)
 
     prefill = commands.add_parser(
-        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills once, then serves."
+        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills, then serves."
     )
     _add_address(prefill, "--listen", "where decode nodes connect to; port 0 takes a free one")
     _add_context(prefill)
@@ -159,6 +159,11 @@ def _add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=_positive, default=2048, metavar="N", help="tokens of the prompt (default 2048)"
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="prefill anew for each request and send the cache while it is computed (default: prefill once, before)",
+    )
 
 
 def _add_decoding(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +173,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
         type=_modes,
         default="bf16,int8,int4,lynx",
         metavar="LIST",
-        help="of bf16, int8, int4, lynx (default all)",
+        help="of bf16, int8, int4, lynx, lynx-exact (default bf16,int8,int4,lynx)",
     )
     parser.add_argument(
         "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
@@ -286,6 +291,7 @@ def _prefill(arguments: argparse.Namespace) -> int:
         provider=arguments.provider,
         bytes_per_second=arguments.bandwidth,
         once=arguments.once,
+        live=arguments.live,
     )
     _with_sink(arguments, lambda emit: run(options, emit))
     return 0
@@ -321,8 +327,9 @@ def _demo(arguments: argparse.Namespace) -> int:
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
     if arguments.policy:
         decode += ["--policy", arguments.policy]
+    live = ["--live"] if arguments.live else []
     options = DemoOptions(
-        prefill=[*common, "--context", str(arguments.context), "--bandwidth", rate],
+        prefill=[*common, "--context", str(arguments.context), "--bandwidth", rate, *live],
         decode=[*common, *decode],
         model=arguments.model,
     )

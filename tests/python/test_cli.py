@@ -128,9 +128,17 @@ def test_demo_writes_the_whole_comparison(model: str, provider: str, tmp_path: P
     )
     assert told.returncode == 0, told.stderr
     result = json.loads(path.read_text())
-    assert {"model", "context_tokens", "new_tokens", "bandwidth_bytes_per_s", "provider", "prefill_s", "modes"} == set(
-        result
-    )
+    told_of = {
+        "model",
+        "context_tokens",
+        "new_tokens",
+        "bandwidth_bytes_per_s",
+        "provider",
+        "prefill_s",
+        "live",
+        "modes",
+    }
+    assert told_of == set(result)
     assert (result["context_tokens"], result["new_tokens"], result["bandwidth_bytes_per_s"]) == (200, 12, 125_000)
     modes = result["modes"]
     assert list(modes) == ["bf16", "int8", "int4", "lynx"]
@@ -169,6 +177,24 @@ def test_prefill_serves_decode_nodes_from_another_shell_one_after_the_other(mode
             assert list(result["modes"]) == modes.split(",")
         prefill.send_signal(signal.SIGINT)
         assert ended(prefill)[0] == 130
+
+
+def test_a_live_prefill_gives_the_same_texts_and_counts_itself(model: str, tmp_path: Path) -> None:
+    common = ("demo", "--model", model, "--context", "600", "--tokens", "6", "--modes", "bf16,int8,lynx-exact")
+    results = {}
+    for name, flags in (("stored", ()), ("live", ("--live",))):
+        told = lynx(*common, *flags, "--json", str(tmp_path / name))
+        assert told.returncode == 0, told.stderr
+        results[name] = json.loads((tmp_path / name).read_text())
+        assert ("prefill included" in told.stdout) == bool(flags)
+    stored, live = results["stored"], results["live"]
+    assert (stored["live"], live["live"]) == (False, True)
+    assert (live["prefill_s"], stored["prefill_s"] > 0) == (None, True)
+    for name, m in live["modes"].items():
+        assert m["tokens"] == stored["modes"][name]["tokens"]
+        assert 0 < m["first_token_s"] <= m["ttft_provisional_s"]
+        assert 0 < m["anchor_s"] <= m["ttft_provisional_s"]
+    assert live["modes"]["lynx-exact"]["equal"] is True
 
 
 def test_decode_waits_for_a_prefill_node_that_comes_later(model: str) -> None:
@@ -261,11 +287,12 @@ def test_wrong_arguments_are_explained(arguments: Sequence[str], told: str, mode
 
 @pytest.mark.parametrize("provider", ["auto", "shm"])
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("live", [(), ("--live",)])
 def test_a_prefill_node_that_goes_in_mid_stream_ends_decode_at_once(
-    model: str, provider: str, end: signal.Signals
+    model: str, provider: str, end: signal.Signals, live: Sequence[str]
 ) -> None:
     common = ("--model", model, "--provider", provider)
-    slow = ("--bandwidth", "100kbit")
+    slow = ("--bandwidth", "100kbit", *live)
     with started("prefill", "--listen", "127.0.0.1:0", *SMALL, *slow, *common) as prefill:
         address = read_until(prefill, r"listening on (\S+);")[1]
         with started("decode", "--connect", address, "--modes", "int8", "--tokens", "5", *common) as decode:
