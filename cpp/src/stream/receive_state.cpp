@@ -103,6 +103,7 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
     for (std::uint32_t n = layout.exact_chunks(chunk.tensor, used).end; n < whole.end; ++n)
         leave(n, chunk.tensor, kExactPart, Chunk::kUnused);
     revision.part_bytes[kExactPart] -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
+    layout.trim_exact(chunk.tensor, used);
     const std::uint32_t end_chunk =
         chunk.tensor + 1 < layout.tensors() ? layout.first_chunk(chunk.tensor + 1) : layout.chunks();
     for (std::uint32_t n = number + 1; n < end_chunk; ++n)

@@ -52,7 +52,7 @@ struct PlaneReceiver::State {
     // Not an owner: see PlaneSender::State.
     Node::Impl& node;
     const Manifest manifest;
-    const SlotLayout layout;
+    SlotLayout layout;  // its exact parts are trimmed, under the mutex, as their sizes come; else it stays as it is
     const std::uint64_t bytes_per_second;
     const Codec& codec;
     const std::size_t offset;  // in the arena

@@ -80,7 +80,7 @@ struct PlaneSender::State {
     Node::Impl& node;
     const PeerId peer;
     const Manifest manifest;
-    const SlotLayout layout;
+    SlotLayout layout;  // its exact parts are trimmed as tensors are put, else it stays as it is
     const Codec& codec;
     const std::size_t offset;  // in the arena
 
