@@ -19,6 +19,7 @@ NB_MODULE(_core, m) {
     bind_node(m);
     bind_plane_sender(m);
     bind_plane_receiver(m);
+    bind_preshared_key(m);
     bind_peer(m);
     bind_session(m);
 }

@@ -17,11 +17,12 @@ void raise_if_interrupted() {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-Peer connect(const Node& node, const std::string& host, std::uint16_t port, double timeout_s, bool wait_for_listener) {
+Peer connect(const Node& node, const std::string& host, std::uint16_t port, double timeout_s, bool wait_for_listener,
+             const std::optional<PresharedKey>& key) {
     const Deadline deadline = deadline_in(timeout_s);
     const nb::gil_scoped_release release;
     return Peer::connect(node, host, port, deadline,
-                         {.retry_refused = wait_for_listener, .poll = raise_if_interrupted});
+                         {.retry_refused = wait_for_listener, .poll = raise_if_interrupted, .key = key});
 }
 
 }  // namespace
@@ -30,13 +31,16 @@ void bind_peer(nb::module_& m) {
     nb::class_<Peer>(m, "Peer",
                      "The other node, connected. When its connection ends, every transfer with it fails at once.")
         .def_static("connect", &connect, nb::arg("node"), nb::arg("host"), nb::arg("port"),
-                    nb::arg("timeout_s") = kDefaultTimeout, nb::arg("wait_for_listener") = false,
-                    "Connects to a Listener; with wait_for_listener also to one that is not there yet.")
+                    nb::arg("timeout_s") = kDefaultTimeout, nb::arg("wait_for_listener") = false, nb::kw_only(),
+                    nb::arg("key") = nb::none(),
+                    "Connects to a Listener; with wait_for_listener also to one that is not there yet. The key is the "
+                    "listener's.")
         .def(
             "offer",
             [](Peer& peer, const Manifest& manifest, double timeout_s, std::uint64_t bytes_per_second) {
+                const Deadline deadline = deadline_in(timeout_s);
                 const nb::gil_scoped_release release;
-                return peer.offer(manifest, deadline_in(timeout_s), {.bytes_per_second = bytes_per_second});
+                return peer.offer(manifest, deadline, {.bytes_per_second = bytes_per_second}, raise_if_interrupted);
             },
             nb::arg("manifest"), nb::arg("timeout_s") = kDefaultTimeout, nb::kw_only(), nb::arg("bytes_per_second") = 0,
             "Sending side: offers a transfer and waits for the grant.")
@@ -104,8 +108,17 @@ void bind_peer(nb::module_& m) {
         .def_prop_ro("lost", &Peer::lost, "Has the connection ended?");
 
     nb::class_<Listener>(m, "Listener", "Where peers connect to. Port 0 takes a free one.")
-        .def(nb::init<const Node&, const std::string&, std::uint16_t>(), nb::arg("node"), nb::arg("host"),
-             nb::arg("port"))
+        .def(
+            "__init__",
+            [](Listener* self, const Node& node, const std::string& host, std::uint16_t port,
+               const std::optional<PresharedKey>& key, bool allow_unauthenticated) {
+                new (self) Listener(node, host, port, {.key = key, .allow_unauthenticated = allow_unauthenticated});
+            },
+            nb::arg("node"), nb::arg("host"), nb::arg("port"), nb::kw_only(), nb::arg("key") = nb::none(),
+            nb::arg("allow_unauthenticated") = false,
+            "With a key, peers have to prove that they have the same. Without one only on addresses of loopback, but "
+            "for "
+            "allow_unauthenticated: whoever reaches the port is then a peer.")
         .def_prop_ro("port", &Listener::port)
         .def(
             "accept",

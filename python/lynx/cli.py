@@ -19,6 +19,7 @@ from lynx.units import parse_bandwidth, parse_endpoint
 if TYPE_CHECKING:
     from lynx.policies import Policy
 
+KEY_VARIABLE = "LYNX_KEY_FILE"
 DEFAULT_ADDRESS = "127.0.0.1:7471"
 INTERRUPTED = 130
 _T = TypeVar("_T")
@@ -97,10 +98,24 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(run=_info)
 
+    keygen = commands.add_parser(
+        "keygen",
+        help="make a pre-shared key for prefill and decode nodes",
+        description="Writes a new random key into a new file that you alone may read. Copy it to the other nodes.",
+    )
+    keygen.add_argument("file", metavar="FILE", help="the file; one that is there already is left as it is")
+    keygen.set_defaults(run=_keygen)
+
     prefill = commands.add_parser(
         "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills, then serves."
     )
     _add_address(prefill, "--listen", "where decode nodes connect to; port 0 takes a free one")
+    _add_key(prefill)
+    prefill.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen on other addresses than loopback without a key: anyone who reaches the port may read the cache",
+    )
     _add_context(prefill)
     _add_common(prefill)
     prefill.add_argument("--once", action="store_true", help="end when the first decode node leaves")
@@ -109,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     decode = commands.add_parser("decode", help="decode from a prefill node's cache, in one or several modes")
     _add_address(decode, "--connect", "the prefill node")
     decode.add_argument("--wait", action="store_true", help="wait for a prefill node that is not there yet")
+    _add_key(decode)
     _add_decoding(decode)
     _add_common(decode)
     _add_output(decode)
@@ -119,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         help="both, on this machine, with a comparison",
         description="Starts a prefill and a decode process and replays one transfer in each mode.",
     )
+    _add_key(demo)
     _add_context(demo)
     _add_decoding(demo)
     _add_common(demo, bandwidth="250Mbit")
@@ -134,6 +151,15 @@ def _add_address(parser: argparse.ArgumentParser, flag: str, about: str) -> None
         default=parse_endpoint(DEFAULT_ADDRESS),
         metavar="HOST:PORT",
         help=f"{about} (default {DEFAULT_ADDRESS})",
+    )
+
+
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--key-file",
+        default=os.environ.get(KEY_VARIABLE) or None,
+        metavar="FILE",
+        help=f"the key that both sides have, as `lynx keygen` makes it (default ${KEY_VARIABLE}, or no key)",
     )
 
 
@@ -249,6 +275,16 @@ def _info(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _keygen(arguments: argparse.Namespace) -> int:
+    lynx.PresharedKey.generate_file(arguments.file)
+    print(f"{arguments.file}: a new key. Copy it to the other nodes, by a way that nobody else reads, with mode 600")
+    return 0
+
+
+def _key(arguments: argparse.Namespace) -> lynx.PresharedKey | None:
+    return lynx.PresharedKey.from_file(arguments.key_file) if arguments.key_file else None
+
+
 def _with_sink(arguments: argparse.Namespace, run: Callable[[Sink], _T]) -> _T:
     """Run with the output that was asked for, and leave the terminal in order."""
     if arguments.events:
@@ -292,6 +328,8 @@ def _prefill(arguments: argparse.Namespace) -> int:
         bytes_per_second=arguments.bandwidth,
         once=arguments.once,
         live=arguments.live,
+        key=_key(arguments),
+        insecure=arguments.insecure,
     )
     _with_sink(arguments, lambda emit: run(options, emit))
     return 0
@@ -313,6 +351,7 @@ def _decode(arguments: argparse.Namespace) -> int:
         policy=_policy(arguments),
         wait=arguments.wait,
         timeout_s=arguments.timeout,
+        key=_key(arguments),
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
@@ -323,6 +362,8 @@ def _demo(arguments: argparse.Namespace) -> int:
 
     _policy(arguments)  # the decode process makes its own; a bad one is told before it is started
     common = ["--model", arguments.model, "--provider", arguments.provider]
+    if _key(arguments):  # a bad one is told before the processes are started
+        common += ["--key-file", arguments.key_file]
     rate = f"{arguments.bandwidth}B" if arguments.bandwidth else "unlimited"
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
     if arguments.policy:

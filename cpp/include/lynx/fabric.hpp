@@ -1,7 +1,8 @@
 // libfabric behind RAII: a provider opened for RMA writes with 32 bits of remote data. This layer moves spans
 // with an opaque tag; it knows nothing of planes, requests or tensors.
 //
-// Who owns what: Fabric holds the provider's fabric and domain; Endpoint and MemoryRegion hold the Fabric alive.
+// Who owns what: a Fabric shares its FabricBackend, which is libfabric unless another one is given; Endpoint and
+// MemoryRegion keep that backend alive.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +26,18 @@ struct ProviderInfo {
     std::string reason;  ///< why not, in words; empty if usable
 };
 
+class FabricBackend;
+class MemoryRegionBackend;
+class EndpointBackend;
+
 struct FabricOptions {
     /// "auto" takes the first usable of: verbs, efa, net, tcp, tcp;ofi_rxm. shm only by name: it reaches this machine
     /// alone.
     std::string provider = "auto";
     /// The local address to use; what peers connect to. Ignored by shm.
     std::string host = "127.0.0.1";
+    /// What moves the bytes instead of libfabric: a test's double. Provider and host then mean nothing.
+    std::shared_ptr<FabricBackend> backend = nullptr;
 };
 
 /// Everything that libfabric lists, each tried with Lynx's needs at `options.host`.
@@ -42,13 +49,17 @@ class LYNX_API Fabric {
    public:
     /// Throws FabricError that lists every provider found and why each was refused.
     explicit Fabric(const FabricOptions& options = {});
-    [[nodiscard]] const std::string& provider() const noexcept;
+    /// On a backend of the caller's.
+    explicit Fabric(std::shared_ptr<FabricBackend> backend);
 
-    struct Impl;  // cpp/src/fabric/fabric_impl.hpp
-    [[nodiscard]] const std::shared_ptr<Impl>& impl() const noexcept { return impl_; }
+    [[nodiscard]] const std::string& provider() const noexcept;
+    /// What EndpointHandler::on_written means: true if the bytes are in the peer's memory, false if they have only
+    /// left.
+    [[nodiscard]] bool delivery_complete() const noexcept;
+    [[nodiscard]] const std::shared_ptr<FabricBackend>& backend() const noexcept { return backend_; }
 
    private:
-    std::shared_ptr<Impl> impl_;
+    std::shared_ptr<FabricBackend> backend_;
 };
 
 /// Where a peer may write: handed out by the owner of the memory, used by the writer.
@@ -58,22 +69,30 @@ struct RemoteRegion {
     std::uint64_t bytes = 0;
 };
 
-/// Registered host memory. The bytes are the caller's and outlive this object.
+enum class MemoryAccess : std::uint8_t {
+    kLocal,        ///< the source of this process's own writes; no key opens it
+    kRemoteWrite,  ///< that, and whoever has the key may write into it
+};
+
+/// Registered host memory. The bytes are the caller's and outlive this object. Regions may overlap; each has a key of
+/// its own, which opens this region alone and nothing once it is destroyed. What a write with such a key does at
+/// either side, and what the destruction does to one that is half in, depends on the provider: docs/fabric.md.
 class LYNX_API MemoryRegion {
    public:
-    /// Throws FabricError if the provider refuses.
-    MemoryRegion(const Fabric& fabric, ByteSpan memory);
+    /// Throws FabricError if the provider refuses, InvalidArgument for no memory.
+    MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access = MemoryAccess::kRemoteWrite);
     MemoryRegion(MemoryRegion&&) noexcept;
     MemoryRegion& operator=(MemoryRegion&&) noexcept;
     ~MemoryRegion();
 
     [[nodiscard]] ByteSpan memory() const noexcept;
     [[nodiscard]] void* descriptor() const noexcept;     ///< the provider's local handle
-    [[nodiscard]] RemoteRegion remote() const noexcept;  ///< for all of memory()
+    [[nodiscard]] RemoteRegion remote() const noexcept;  ///< for all of memory(); all zeros for kLocal
 
    private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
+    std::shared_ptr<FabricBackend> fabric_;  // first in, last out
+    std::unique_ptr<MemoryRegionBackend> region_;
+    ByteSpan memory_;
 };
 
 /// A peer's fabric address as inserted into an endpoint.
@@ -104,17 +123,20 @@ class EndpointHandler {
     /// The provider would not take that write yet; next_write has to return it again, some time. True if next_write has
     /// something for other peers meanwhile, so that one that takes nothing does not hold up the rest.
     [[nodiscard]] virtual bool on_refused() noexcept { return false; }
-    /// The source of that write may be reused. (It has left; whether the peer has it, the peer says.)
+    /// The source of that write may be reused. If Fabric::delivery_complete(), its bytes are in the peer's memory;
+    /// otherwise they have left, and whether the peer has them, the peer says.
     virtual void on_written(std::uint64_t cookie) noexcept = 0;
-    /// That write failed; it was posted, or it was the one last returned by next_write and could not be.
+    /// That write failed; it was posted, or it was the one last returned by next_write and could not be. Its source may
+    /// be reused, but after a Timeout the provider may still send what then lies there, should the peer come back:
+    /// nobody must use what arrives for the request that has failed.
     virtual void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept = 0;
     /// The endpoint no longer works: nothing more will arrive, and every write fails.
     virtual void on_broken(const std::exception_ptr& error) noexcept { (void)error; }
 };
 
 struct EndpointOptions {
-    /// How long the provider may answer "try again" to one write, with no completion in between, before that write
-    /// fails.
+    /// How long the provider may answer "try again" to one write, and a peer may confirm none of the writes posted to
+    /// it, before that write or those fail with Timeout. One write must not take that long.
     Clock::duration post_deadline = std::chrono::seconds(5);
 };
 
@@ -140,9 +162,42 @@ class LYNX_API Endpoint {
     void wake() noexcept;
 
    private:
-    struct Impl;
-    static void park(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    std::shared_ptr<FabricBackend> fabric_;  // first in, last out
+    std::unique_ptr<EndpointBackend> endpoint_;
+};
+
+// ---- what a fabric is made of: implemented for libfabric, and by doubles in tests -----------------------------------
+
+/// Registered memory, until it is destroyed. What each function returns is as MemoryRegion says.
+class LYNX_API MemoryRegionBackend {
+   public:
+    virtual ~MemoryRegionBackend() = default;
+    [[nodiscard]] virtual void* descriptor() const noexcept = 0;
+    [[nodiscard]] virtual RemoteRegion remote() const noexcept = 0;
+};
+
+/// An open endpoint, which is closed when it is destroyed. It does as Endpoint says, and calls its handler as
+/// EndpointHandler says: from one thread, never two calls at once.
+class LYNX_API EndpointBackend {
+   public:
+    virtual ~EndpointBackend() = default;
+    [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
+    [[nodiscard]] virtual PeerId add_peer(ConstByteSpan address) = 0;
+    virtual void remove_peer(PeerId peer) noexcept = 0;
+    virtual void wake() noexcept = 0;
+};
+
+/// Outlives the regions and endpoints that it has made. Its functions may be called from any thread.
+class LYNX_API FabricBackend {
+   public:
+    virtual ~FabricBackend() = default;
+    [[nodiscard]] virtual const std::string& provider() const noexcept = 0;
+    [[nodiscard]] virtual bool delivery_complete() const noexcept = 0;
+    /// `memory` is not empty.
+    [[nodiscard]] virtual std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory,
+                                                                               MemoryAccess access) = 0;
+    [[nodiscard]] virtual std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
+                                                                         const EndpointOptions& options) = 0;
 };
 
 }  // namespace lynx

@@ -79,8 +79,9 @@ class LYNX_API PlaneReceiver {
 
     /// Ends the transfer: waiting calls throw `error`. What is complete stays readable. The first error stays.
     void fail(const std::exception_ptr& error) noexcept;
-    /// The sender has stopped after posting so many chunks: waits until they are all in, after which the slot may be
-    /// given back. False at the deadline.
+    /// The sender has stopped after posting so many chunks: ends the slot's keys, after which it may be given back. Where
+    /// a provider cannot tell when writes have landed, waits first until they are all in, or nothing more has come for a
+    /// quarter of a second. False at the deadline.
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
 
     struct State;  // cpp/src/stream/receive_state.hpp

@@ -1,47 +1,72 @@
-#include <cstdlib>
-#include <cstring>
+// The public classes: each forwards to the backend that its Fabric has.
+#include "lynx/fabric.hpp"
 
-#include "fabric/fabric_impl.hpp"
-#include "fabric/provider.hpp"
-#include "fabric/shm_name.hpp"
+#include <utility>
+
+#include "fabric/libfabric.hpp"
+#include "lynx/error.hpp"
 
 namespace lynx {
 
-using fabric::open_handle;
+Fabric::Fabric(const FabricOptions& options)
+    : Fabric(options.backend != nullptr ? options.backend : std::make_shared<fabric::Libfabric>(options)) {}
 
-Fabric::Fabric(const FabricOptions& options) : impl_(std::make_shared<Impl>(options)) {}
+Fabric::Fabric(std::shared_ptr<FabricBackend> backend) : backend_(std::move(backend)) {
+    if (backend_ == nullptr)
+        throw InvalidArgument("a fabric needs a backend; pass one, or FabricOptions for libfabric");
+}
 
 const std::string& Fabric::provider() const noexcept {
-    return impl_->name;
+    return backend_->provider();
 }
 
-Fabric::Impl::Impl(const FabricOptions& options)
-    : info(fabric::choose_provider(options)), name(info->fabric_attr->prov_name) {
-    if (name == "shm") fabric::remove_stale_shm_files();
-    root = open_handle<fid_fabric>("fi_fabric", name,
-                                   [&](fid_fabric** f) { return fi_fabric(info->fabric_attr, f, nullptr); });
-    domain = open_handle<fid_domain>("fi_domain", name,
-                                     [&](fid_domain** d) { return fi_domain(root.get(), info.get(), d, nullptr); });
+bool Fabric::delivery_complete() const noexcept {
+    return backend_->delivery_complete();
 }
 
-bool Fabric::Impl::virtual_addresses() const noexcept {
-    return (info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
+MemoryRegion::MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access)
+    : fabric_(fabric.backend()), memory_(memory) {
+    if (memory.empty())
+        throw InvalidArgument("a memory region of 0 bytes cannot be registered; pass at least one byte");
+    region_ = fabric_->register_memory(memory, access);
 }
 
-bool Fabric::Impl::provider_keys() const noexcept {
-    return (info->domain_attr->mr_mode & FI_MR_PROV_KEY) != 0;
+MemoryRegion::MemoryRegion(MemoryRegion&&) noexcept = default;
+MemoryRegion::~MemoryRegion() = default;
+
+MemoryRegion& MemoryRegion::operator=(MemoryRegion&& other) noexcept {
+    region_ = std::move(other.region_);  // before the fabric that it was registered with
+    fabric_ = std::move(other.fabric_);
+    memory_ = other.memory_;
+    return *this;
 }
 
-fabric::InfoHandle Fabric::Impl::endpoint_info() const {
-    fabric::InfoHandle copy(fi_dupinfo(info.get()));
-    if (!copy) throw FabricError(text("fabric provider '", name, "': fi_dupinfo failed: out of memory"));
-    if (name == "shm") {
-        const std::string address = "fi_shm://" + fabric::make_shm_name();
-        std::free(copy->src_addr);
-        copy->src_addr = strdup(address.c_str());
-        copy->src_addrlen = address.size() + 1;
-    }
-    return copy;
+ByteSpan MemoryRegion::memory() const noexcept {
+    return memory_;
+}
+void* MemoryRegion::descriptor() const noexcept {
+    return region_->descriptor();
+}
+RemoteRegion MemoryRegion::remote() const noexcept {
+    return region_->remote();
+}
+
+Endpoint::Endpoint(const Fabric& fabric, EndpointHandler& handler, const EndpointOptions& options)
+    : fabric_(fabric.backend()), endpoint_(fabric_->open_endpoint(handler, options)) {}
+
+Endpoint::~Endpoint() = default;
+
+std::vector<std::byte> Endpoint::address() const {
+    return endpoint_->address();
+}
+PeerId Endpoint::add_peer(ConstByteSpan address) {
+    return endpoint_->add_peer(address);
+}
+void Endpoint::remove_peer(PeerId peer) noexcept {
+    endpoint_->remove_peer(peer);
+}
+void Endpoint::wake() noexcept {
+    endpoint_->wake();
 }
 
 }  // namespace lynx

@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <exception>
 
-#include "fabric/endpoint_impl.hpp"
+#include "fabric/libfabric_endpoint.hpp"
 
-namespace lynx {
-
-using fabric::Operation;
+namespace lynx::fabric {
 
 namespace {
 
@@ -16,6 +14,7 @@ constexpr int kReadsAtOnce = 8;     // batches of completions before posting get
 constexpr std::size_t kBatch = 32;  // completions read by one call
 constexpr int kPostsAtOnce = 64;    // writes posted before completions get their turn
 
+constexpr auto kLookForSilence = std::chrono::milliseconds(10);
 constexpr auto kSettleFor = std::chrono::milliseconds(500);
 
 /// Errors that say the peer or the way to it has gone, rather than that the request was wrong.
@@ -43,18 +42,18 @@ std::exception_ptr write_error(int error, const std::string& message) {
 
 }  // namespace
 
-void Endpoint::Impl::run(const std::stop_token& asked_to_stop) noexcept {
+void EndpointState::run(const std::stop_token& asked_to_stop) noexcept {
     prctl(PR_SET_NAME, "lynx-fabric");
     // The kernel's default slack of 50 us would more than double the shortest sleeps.
     prctl(PR_SET_TIMERSLACK, 1000UL);
     try {
         drive(asked_to_stop);
-    } catch (const fabric::Abandoned&) {
+    } catch (const Abandoned&) {
         // The handler may be gone: nothing more to do but to end.
     }
 }
 
-void Endpoint::Impl::drive(const std::stop_token& asked_to_stop) {
+void EndpointState::drive(const std::stop_token& asked_to_stop) {
     while (!asked_to_stop.stop_requested()) {
         const bool reaped = drain();
         const auto now = Clock::now();
@@ -65,6 +64,7 @@ void Endpoint::Impl::drive(const std::stop_token& asked_to_stop) {
             fi_addr_t address = gone;
             calls.run([&] { return fi_av_remove(addresses.get(), &address, 1, 0); });
         }
+        if (now - silence_looked_at > kLookForSilence) fail_silent(now);
         if (reaped || sent) {
             idle.progressed(now);
         } else {
@@ -76,14 +76,14 @@ void Endpoint::Impl::drive(const std::stop_token& asked_to_stop) {
 
 /// Lets what is on its way arrive before the endpoint closes, for a short while. A write cut in the middle is
 /// an error at the other side, and one that the rxm of libfabric 1.17 may crash on.
-void Endpoint::Impl::settle() {
+void EndpointState::settle() {
     const Deadline deadline = Deadline::after(kSettleFor);
     while (!broken && peers.any_live_outstanding() && !deadline.passed()) {
         if (!drain()) std::this_thread::yield();
     }
 }
 
-bool Endpoint::Impl::drain() {
+bool EndpointState::drain() {
     if (broken) return false;
     std::array<fi_cq_data_entry, kBatch> entries;
     bool any = false;
@@ -96,7 +96,7 @@ bool Endpoint::Impl::drain() {
             continue;
         }
         if (count < 0) {
-            break_down(text("fi_cq_read failed: ", fabric::reason_of(count)));
+            break_down(text("fi_cq_read failed: ", reason_of(count)));
             break;
         }
         std::for_each_n(entries.begin(), count, [this](const auto& entry) { take_completion(entry); });
@@ -105,7 +105,7 @@ bool Endpoint::Impl::drain() {
     return any;
 }
 
-void Endpoint::Impl::take_completion(const fi_cq_data_entry& entry) {
+void EndpointState::take_completion(const fi_cq_data_entry& entry) {
     auto* operation = static_cast<Operation*>(entry.op_context);
     // Data without FI_WRITE is a peer's write. Nothing else of such an event is used: the tcp family of 1.17
     // leaves its length 0 and its FI_RMA flag unset.
@@ -118,14 +118,14 @@ void Endpoint::Impl::take_completion(const fi_cq_data_entry& entry) {
         handler.on_arrival(static_cast<std::uint32_t>(entry.data));
         return;
     }
-    if (operation != nullptr && operation->kind == Operation::Kind::kWrite) finish(*operation);
+    if (operation != nullptr && operation->kind != Operation::Kind::kReceive) finish(*operation);
 }
 
-void Endpoint::Impl::take_error() {
+void EndpointState::take_error() {
     fi_cq_err_entry error{};
     const ssize_t count = calls.run([&] { return fi_cq_readerr(completions.get(), &error, 0); });
     if (count != 1) {
-        if (count != -FI_EAGAIN) break_down(text("fi_cq_readerr failed: ", fabric::reason_of(count)));
+        if (count != -FI_EAGAIN) break_down(text("fi_cq_readerr failed: ", reason_of(count)));
         return;
     }
     Operation* operation = operations.find(error.op_context);
@@ -138,39 +138,59 @@ void Endpoint::Impl::take_error() {
     std::array<char, 256> buffer{};
     const char* details =
         fi_cq_strerror(completions.get(), error.prov_errno, error.err_data, buffer.data(), buffer.size());
-    fail(*operation,
-         write_error(error.err, text(describe(operation->peer, operation->tag, operation->bytes),
-                                     " failed: ", fabric::reason_of(error.err),
-                                     " (provider: ", details != nullptr ? details : "nothing to add", ")")),
-         is_peer_gone(error.err));
+    fail(*operation, write_error(error.err, text(describe(operation->peer, operation->tag, operation->bytes),
+                                                 " failed: ", reason_of(error.err), " (provider: ",
+                                                 details != nullptr ? details : "nothing to add", ")")));
 }
 
-void Endpoint::Impl::finish(Operation& operation) {
+void EndpointState::finish(Operation& operation) {
     const std::uint64_t cookie = operation.cookie;
-    peers.completed(operation.peer, true, false);
+    const bool reported = operation.kind == Operation::Kind::kAbandoned;
+    peers.completed(operation.peer, true);
     operations.give_back(operation);
+    if (reported) return;
     --in_flight;
     handler.on_written(cookie);
 }
 
-void Endpoint::Impl::fail(Operation& operation, const std::exception_ptr& error, bool peer_gone) {
+void EndpointState::fail(Operation& operation, const std::exception_ptr& error) {
     const std::uint64_t cookie = operation.cookie;
-    peers.completed(operation.peer, false, peer_gone);
+    const bool reported = operation.kind == Operation::Kind::kAbandoned;
+    peers.completed(operation.peer, false);
     operations.give_back(operation);
+    if (reported) return;
     --in_flight;
     handler.on_write_failed(cookie, error);
 }
 
-void Endpoint::Impl::break_down(const std::string& reason) {
+/// A stopped peer confirms nothing and is no error to any provider, nor is a write that shm's other side could not
+/// make sense of. The provider keeps such a write, and so its operation stays in use.
+void EndpointState::fail_silent(Clock::time_point now) {
+    silence_looked_at = now;
+    const auto silent = peers.take_silent(now, options.post_deadline);
+    if (silent.empty()) return;
+    const double seconds = std::chrono::duration<double>(options.post_deadline).count();
+    for (Operation* operation : operations.writes()) {
+        if (std::ranges::find(silent, operation->peer) == silent.end()) continue;
+        operation->kind = Operation::Kind::kAbandoned;
+        --in_flight;
+        const std::string what = describe(operation->peer, operation->tag, operation->bytes);
+        handler.on_write_failed(
+            operation->cookie,
+            std::make_exception_ptr(Timeout(text(what, " was posted, and the peer has confirmed nothing for ", seconds,
+                                                 " s; the peer is gone or has stopped, or its link is stuck"))));
+    }
+}
+
+void EndpointState::break_down(const std::string& reason) {
     const std::string& told =
         broken.emplace(text("fabric provider '", owner->name, "': the endpoint no longer works: ", reason,
                             "; close it and open another one"));
-    for (Operation* operation : operations.writes())
-        fail(*operation, std::make_exception_ptr(FabricError(told)), false);
+    for (Operation* operation : operations.writes()) fail(*operation, std::make_exception_ptr(FabricError(told)));
     handler.on_broken(std::make_exception_ptr(FabricError(told)));
 }
 
-bool Endpoint::Impl::post_all(Clock::time_point now, Clock::time_point& retry_at) {
+bool EndpointState::post_all(Clock::time_point now, Clock::time_point& retry_at) {
     refused = false;
     bool any = false;
     for (int i = 0; i < kPostsAtOnce; ++i) {
@@ -192,7 +212,7 @@ bool Endpoint::Impl::post_all(Clock::time_point now, Clock::time_point& retry_at
     return any;
 }
 
-std::string Endpoint::Impl::refusal(const Write& write, const fabric::PeerTable::Peer& peer) const {
+std::string EndpointState::refusal(const Write& write, const PeerTable::Peer& peer) const {
     if (broken) return *broken;
     if (peer.removed)
         return describe(write.peer, write.tag, write.source.size()) + ": no such peer; add_peer comes first";
@@ -204,7 +224,7 @@ std::string Endpoint::Impl::refusal(const Write& write, const fabric::PeerTable:
     return {};
 }
 
-Endpoint::Impl::PostResult Endpoint::Impl::post(const Write& write, Clock::time_point now) {
+EndpointState::PostResult EndpointState::post(const Write& write, Clock::time_point now) {
     const auto peer = peers.find(write.peer);
     if (const std::string reason = refusal(write, peer); !reason.empty()) {
         handler.on_write_failed(write.cookie, std::make_exception_ptr(FabricError(reason)));
@@ -231,26 +251,24 @@ Endpoint::Impl::PostResult Endpoint::Impl::post(const Write& write, Clock::time_
     message.rma_iov_count = 1;
     message.context = &operation;
     message.data = write.tag;
-    const ssize_t result =
-        calls.run([&] { return fi_writemsg(endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION); });
+    const ssize_t result = calls.run([&] { return fi_writemsg(endpoint.get(), &message, write_flags); });
     if (result == 0) {
-        peers.posted(write.peer);
+        peers.posted(write.peer, now);
         ++in_flight;
         return PostResult::kPosted;
     }
     operations.give_back(operation);
     if (result == -FI_EAGAIN) return blocked(write, peer, now);
     const int error = static_cast<int>(-result);
-    if (is_peer_gone(error)) peers.set_stuck(write.peer);
     handler.on_write_failed(write.cookie, write_error(error, text(describe(write.peer, write.tag, write.source.size()),
-                                                                  " could not be posted: ", fabric::reason_of(error))));
+                                                                  " could not be posted: ", reason_of(error))));
     return PostResult::kFailed;
 }
 
 /// "Try again" is normal: a full queue, a connection being made. It is also all that tcp and net ever say of
 /// a peer that has died, hence the deadline.
-Endpoint::Impl::PostResult Endpoint::Impl::blocked(const Write& write, const fabric::PeerTable::Peer& peer,
-                                                   Clock::time_point now) {
+EndpointState::PostResult EndpointState::blocked(const Write& write, const PeerTable::Peer& peer,
+                                                 Clock::time_point now) {
     const bool in_time = now - peers.blocked(write.peer, write.cookie, now) < options.post_deadline;
     if (in_time && !peer.stuck) return PostResult::kAgain;
     peers.set_stuck(write.peer);
@@ -258,29 +276,29 @@ Endpoint::Impl::PostResult Endpoint::Impl::blocked(const Write& write, const fab
     const double seconds = std::chrono::duration<double>(options.post_deadline).count();
     handler.on_write_failed(
         write.cookie,
-        in_time ? std::make_exception_ptr(PeerLost(what + " was not taken, and this peer's last write has failed; "
+        in_time ? std::make_exception_ptr(PeerLost(what + " was not taken, and this peer's last write has timed out; "
                                                           "remove the peer, or connect to it anew"))
                 : std::make_exception_ptr(Timeout(text(what, " was not taken by the provider within ", seconds,
                                                        " s; the peer is gone or has stopped, or its link is stuck"))));
     return PostResult::kFailed;
 }
 
-void Endpoint::Impl::post_receives() {
+void EndpointState::post_receives() {
     while (receives_missing > 0) {
         Operation& operation = operations.take(Operation::Kind::kReceive);
         const ssize_t result =
             calls.run([&] { return fi_recv(endpoint.get(), nullptr, 0, nullptr, FI_ADDR_UNSPEC, &operation); });
         if (result != 0) {
             operations.give_back(operation);
-            if (result != -FI_EAGAIN) break_down(text("fi_recv failed: ", fabric::reason_of(result)));
+            if (result != -FI_EAGAIN) break_down(text("fi_recv failed: ", reason_of(result)));
             return;
         }
         --receives_missing;
     }
 }
 
-std::string Endpoint::Impl::describe(PeerId peer, std::uint32_t tag, std::size_t bytes) const {
+std::string EndpointState::describe(PeerId peer, std::uint32_t tag, std::size_t bytes) const {
     return text("fabric provider '", owner->name, "': the write of ", bytes, " bytes, tag ", tag, ", to peer ", peer);
 }
 
-}  // namespace lynx
+}  // namespace lynx::fabric

@@ -171,7 +171,14 @@ Candidate try_provider(const std::string& provider, const std::string& host) {
     if (provider == "shm") node = make_shm_name();
     const bool no_node = provider == "efa" || node.empty();
     int result = 0;
-    const InfoHandle list = get_info(no_node ? nullptr : node.c_str(), no_node ? 0 : FI_SOURCE, hints.get(), result);
+    const auto ask = [&](std::uint64_t op_flags) {
+        hints->tx_attr->op_flags = op_flags;
+        return get_info(no_node ? nullptr : node.c_str(), no_node ? 0 : FI_SOURCE, hints.get(), result);
+    };
+    // Whoever cannot tell that a write has landed is taken all the same; Fabric::delivery_complete() says so.
+    // Not shm's: the reader then answers each write, and libfabric 1.17 crashes if the writer has closed meanwhile.
+    InfoHandle list = ask(provider == "shm" ? 0 : FI_DELIVERY_COMPLETE);
+    if (find_exact(list.get(), provider) == nullptr) list = ask(0);
     if (!list) {
         if (result != -FI_ENODATA) return {nullptr, text("fi_getinfo failed: ", reason_of(result))};
         return {nullptr, explain_absence(provider, host)};

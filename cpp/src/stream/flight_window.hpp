@@ -1,6 +1,5 @@
-// How many bytes may be on their way to one peer over one rail: twice the bandwidth-delay product, and a few chunks so
-// that both ends always have one to work on. Bandwidth is the best rate of delivery seen of late, delay what a chunk
-// takes that travels alone, less the time of its own bytes. After Cardwell et al., "BBR: Congestion-Based Congestion
+// How many bytes may be on their way to one peer over one rail: twice the bandwidth-delay product, and two chunks more.
+// Bandwidth is the best rate of delivery seen of late, delay what a chunk takes that travels alone. After Cardwell et al., "BBR: Congestion-Based Congestion
 // Control", ACM Queue 14(5), 2016, much simplified: the provider's transport keeps the network itself from congestion.
 #pragma once
 
@@ -47,9 +46,8 @@ class FlightWindow {
         }
         best_ = std::max(best_, static_cast<double>(delivered_ - stamp.delivered) / took);
         if (!stamp.alone) return;
-        const double delay = std::max(took - static_cast<double>(bytes) / rate(), 0.0);
         const bool expired = measured_ == Clock::time_point{} || now - measured_ > kMeasureAgain;
-        delay_ = expired ? delay : std::min(delay_, delay);
+        delay_ = expired ? took : std::min(delay_, took);
         measured_ = now;
     }
 
@@ -69,7 +67,7 @@ class FlightWindow {
    private:
     [[nodiscard]] static double seconds(Clock::duration d) noexcept { return std::chrono::duration<double>(d).count(); }
 
-    static constexpr std::uint64_t kChunks = 4;
+    static constexpr std::uint64_t kChunks = 2;
     static constexpr std::uint64_t kMost = 256u << 20;
     static constexpr Clock::duration kBucket = std::chrono::milliseconds(500);
     static constexpr Clock::duration kMeasureAgain = std::chrono::seconds(10);

@@ -49,7 +49,7 @@ Rail::Rail(Node::Impl& node_, std::size_t index_, const FabricOptions& fabric_op
     : node(node_),
       index(index_),
       fabric(fabric_options),
-      region(fabric, node.memory.span()),
+      region(fabric, node.memory.span(), MemoryAccess::kLocal),
       endpoint(fabric, *this, endpoint_options) {}
 
 void Rail::on_arrival(std::uint32_t tag) noexcept {
@@ -83,13 +83,14 @@ void Rail::on_broken(const std::exception_ptr& error) noexcept {
     if (node.rails.size() == 1) node.slots.fail_all(error);
 }
 
-Node::Impl::Impl(const NodeOptions& options) : memory(options.arena_bytes), arena(options.arena_bytes) {
+Node::Impl::Impl(const NodeOptions& options)
+    : memory(options.arena_bytes), arena(options.arena_bytes), window_bytes(options.window_bytes) {
     if (options.more_rails.size() >= kMaxRails)
         throw InvalidArgument(text("a node with ", options.more_rails.size() + 1, " rails was asked for; at most ",
                                    kMaxRails, " are possible"));
     if (!(options.floor >= 0 && options.floor < 1))
         throw InvalidArgument(text("NodeOptions: floor is ", options.floor, "; it has to be 0 or more, and below 1"));
-    queue = std::make_unique<SendQueue>(options.more_rails.size() + 1, options.window_bytes, options.floor);
+    queue = std::make_unique<SendQueue>(options.more_rails.size() + 1, options.floor);
     rails.reserve(options.more_rails.size() + 1);  // the first one's thread looks into it while the others are made
     rails.push_back(std::make_unique<Rail>(*this, 0, options.fabric, options.endpoint));
     for (const FabricOptions& fabric : options.more_rails)
@@ -116,6 +117,8 @@ std::vector<std::byte> Node::Impl::address() const {
 }
 
 namespace {
+
+constexpr std::uint64_t kUnmeasuredWindow = 8u << 20;
 
 std::vector<ConstByteSpan> unpack_address(ConstByteSpan blob) {
     const auto malformed = [&] {
@@ -150,8 +153,14 @@ PeerId Node::Impl::add_peer(ConstByteSpan blob) {
         for (std::size_t r = 0; r < on_rails.size(); ++r) rails[r]->endpoint.remove_peer(on_rails[r]);
         throw;
     }
+    std::vector<SendQueue::Way> ways;
+    for (const auto& rail : rails) {
+        // Where "written" does not mean "landed", there is nothing to measure by.
+        const bool measured = rail->fabric.delivery_complete();
+        ways.push_back({on_rails[rail->index], window_bytes == 0 && !measured ? kUnmeasuredWindow : window_bytes});
+    }
     const PeerId peer = ++last_peer;
-    queue->add_peer(peer, on_rails);
+    queue->add_peer(peer, ways);
     return peer;
 }
 

@@ -48,7 +48,7 @@ struct Rail final : EndpointHandler {
     Node::Impl& node;
     const std::size_t index;
     Fabric fabric;
-    MemoryRegion region;  // of the whole arena
+    MemoryRegion region;  // of the whole arena, to send from; what is written to has regions of its own
     Endpoint endpoint;    // last: its thread calls into all of the above
 };
 
@@ -68,6 +68,7 @@ struct Node::Impl {
     Arena arena;
     SlotTable slots;
     std::unique_ptr<SendQueue> queue;
+    const std::uint64_t window_bytes;  // 0: measured
     std::atomic<PeerId> last_peer = 0;
     std::vector<std::unique_ptr<Rail>> rails;  // last: their threads call into all of the above
 };

@@ -13,6 +13,8 @@ namespace {
 
 /// How long after the sender's last word and the last arrival a chunk counts as lost.
 constexpr auto kLostAfter = std::chrono::milliseconds(40);
+/// How long after a sender has stopped, and after the last arrival, what it has posted and has not arrived counts as lost.
+constexpr auto kLostAfterStop = std::chrono::milliseconds(250);
 /// A chunk that was asked for so often and did not come whole never will.
 constexpr std::uint8_t kMostAsked = 8;
 
@@ -151,9 +153,22 @@ void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
 bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline) noexcept {
     std::unique_lock lock(mutex);
     // Nobody posts more than that, resent chunks included; a sender that cannot say names a number beyond it.
-    if (chunks_posted > std::uint64_t{layout.chunks()} * kMostAsked) return false;
-    settled = changed.wait_until(lock, deadline.at(), [&] { return arrivals >= chunks_posted; });
-    return settled;
+    if (chunks_posted > std::uint64_t{layout.chunks()} * (kMostAsked + 1)) return false;
+    if (settling_since == Clock::time_point{}) settling_since = Clock::now();
+    // Where written means landed, there is nothing to wait for: the sender has seen all its writes end.
+    const bool landed = std::all_of(node.rails.begin(), node.rails.end(),
+                                    [](const auto& rail) { return rail->fabric.delivery_complete(); });
+    while (!landed && arrivals < chunks_posted) {
+        // What the fabric has lost never arrives. The keys end here, so that nothing that comes yet can land.
+        const auto quiet_at = std::max(settling_since, last_arrival) + kLostAfterStop;
+        const auto now = Clock::now();
+        if (now >= quiet_at) break;
+        if (now >= deadline.at()) return false;
+        changed.wait_until(lock, std::min(quiet_at, deadline.at()));
+    }
+    regions.clear();
+    settled = true;
+    return true;
 }
 
 void PlaneReceiver::State::on_sent(unsigned parts) noexcept {
@@ -213,7 +228,7 @@ Grant PlaneReceiver::State::grant() const {
 
 Grant PlaneReceiver::State::grant_anew() {
     const std::lock_guard lock(mutex);
-    regions = open_regions(node, memory());
+    regions = open_regions(node, memory());  // there is something missing, so the slot is not empty
     parts_sent = 0;
     return grant();
 }

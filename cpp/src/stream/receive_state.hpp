@@ -71,6 +71,7 @@ struct PlaneReceiver::State {
     unsigned parts_sent = 0;                                    // what the sender says, since it was last asked
     Clock::time_point last_arrival{};
     std::int32_t first_token;  // -1 until it has come
+    Clock::time_point settling_since{};
     Revision revision;
     std::uint64_t arrivals = 0;
     bool settled = false;  // the sender has stopped, and what it posted is in

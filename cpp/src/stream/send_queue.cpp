@@ -20,8 +20,7 @@ bool goes_before(const SendCandidate& a, const SendCandidate& b) {
 
 }  // namespace
 
-SendQueue::SendQueue(std::size_t rails, std::uint64_t window_bytes, double floor)
-    : window_bytes_(window_bytes), floor_(floor), rails_(rails) {}
+SendQueue::SendQueue(std::size_t rails, double floor) : floor_(floor), rails_(rails) {}
 
 void SendQueue::add(const std::shared_ptr<PlaneSender::State>& state) {
     const std::lock_guard lock(mutex_);
@@ -35,9 +34,9 @@ bool SendQueue::knows(PeerId peer) const noexcept {
     return found != peers_.end() && !found->second.removed;
 }
 
-void SendQueue::add_peer(PeerId peer, const std::vector<PeerId>& on_rails) {
+void SendQueue::add_peer(PeerId peer, const std::vector<Way>& ways) {
     const std::lock_guard lock(mutex_);
-    for (const PeerId on_rail : on_rails) peers_[peer].lanes.push_back({on_rail, FlightWindow(window_bytes_), false});
+    for (const Way& way : ways) peers_[peer].lanes.push_back({way.on_rail, FlightWindow(way.window_bytes), false});
 }
 
 std::vector<PeerId> SendQueue::remove_peer(PeerId peer) noexcept {

@@ -18,12 +18,16 @@ namespace lynx {
 
 class SendQueue {
    public:
-    SendQueue(std::size_t rails, std::uint64_t window_bytes, double floor);
+    SendQueue(std::size_t rails, double floor);
 
     void add(const std::shared_ptr<PlaneSender::State>& state);
-    /// A peer, by its number on each rail.
-    void add_peer(PeerId peer, const std::vector<PeerId>& on_rails);
-    /// Ends the transfers to it. The numbers that add_peer was given; none if there is no such peer.
+    /// The way to a peer over one rail: its number there, and the window if that is not to be measured.
+    struct Way {
+        PeerId on_rail = 0;
+        std::uint64_t window_bytes = 0;
+    };
+    void add_peer(PeerId peer, const std::vector<Way>& ways);
+    /// Ends the transfers to it. Its numbers on the rails; none if there is no such peer.
     std::vector<PeerId> remove_peer(PeerId peer) noexcept;
     [[nodiscard]] bool knows(PeerId peer) const noexcept;
     [[nodiscard]] std::size_t live_rails(PeerId peer) const noexcept;
@@ -39,7 +43,6 @@ class SendQueue {
     void on_write_failed(std::size_t rail, std::uint64_t cookie, const std::exception_ptr& error) noexcept;
 
    private:
-    /// The way to one peer over one rail.
     struct Lane {
         PeerId on_rail = 0;
         FlightWindow window;
@@ -80,7 +83,6 @@ class SendQueue {
     void forget_if_removed(PeerId peer) noexcept;
     [[nodiscard]] bool other_rail_lives(PeerId peer, std::size_t rail) const noexcept;
 
-    const std::uint64_t window_bytes_;
     const double floor_;
 
     mutable std::mutex mutex_;  // guards what follows; taken before a state's own

@@ -1,6 +1,7 @@
 #include "stream/send_state.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
@@ -226,8 +227,9 @@ bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
         for (const ChunkRun& run : runs) {
             if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
-                if (chunks[n] == Chunk::kNotPut || chunks[n] == Chunk::kUnused) return false;
-                if (chunks[n] != Chunk::kWritten) continue;  // on its way already
+                if (chunks[n] == Chunk::kNotPut) return false;
+                // Others are on their way already; or the receiver does not know yet that there is no such chunk.
+                if (chunks[n] != Chunk::kWritten) continue;
                 progress.resent_bytes += layout.chunk(n).extent.bytes;
                 set(n, Chunk::kPending);
             }
@@ -241,6 +243,21 @@ bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
 void PlaneSender::State::set_resumable(bool value) {
     const std::lock_guard lock(mutex);
     resumable = value;
+}
+
+void PlaneSender::State::suspend() {
+    const std::lock_guard lock(mutex);
+    suspended = true;
+}
+
+bool PlaneSender::State::may_resume() {
+    const std::lock_guard lock(mutex);
+    return suspended && !error && !stopped && chunks_in_flight == 0;
+}
+
+std::uint64_t PlaneSender::State::written_bytes() {
+    const std::lock_guard lock(mutex);
+    return std::accumulate(progress.written_bytes.begin(), progress.written_bytes.end(), std::uint64_t{0});
 }
 
 void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t> arrived) {

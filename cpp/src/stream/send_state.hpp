@@ -67,10 +67,14 @@ struct PlaneSender::State {
     // For whoever carries messages to the receiver (see stream/peer_messages.hpp).
     /// How many of the first parts have been written whole, if that is news for the receiver.
     [[nodiscard]] std::optional<unsigned> take_sent();
-    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a chunk not written yet.
+    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a tensor that was not put yet.
     [[nodiscard]] bool resend(std::span<const ChunkRun> runs);
     /// With true, the loss of the peer does not end the transfer: it is suspended until resume().
     void set_resumable(bool resumable);
+    void suspend();
+    /// Suspended, and nothing is with the provider any more.
+    [[nodiscard]] bool may_resume();
+    [[nodiscard]] std::uint64_t written_bytes();
     /// Goes on under a new grant. `arrived` has one byte a chunk: 1 if it need not be sent again. Throws ProtocolError
     /// if they do not fit.
     void resume(const Grant& grant, std::span<const std::uint8_t> arrived);

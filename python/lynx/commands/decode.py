@@ -35,6 +35,7 @@ class DecodeOptions:
     policy: Policy | None  # for mode lynx, instead of its own
     wait: bool
     timeout_s: float
+    key: lynx.PresharedKey | None
 
 
 def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
@@ -82,7 +83,9 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
 
 def _connect(node: lynx.Node, options: DecodeOptions, emit: Sink) -> lynx.Peer:
     emit({"event": "status", "text": f"waiting for the prefill node at {options.host}:{options.port}"})
-    return lynx.Peer.connect(node, options.host, options.port, CONNECT_TIMEOUT_S, wait_for_listener=options.wait)
+    return lynx.Peer.connect(
+        node, options.host, options.port, CONNECT_TIMEOUT_S, wait_for_listener=options.wait, key=options.key
+    )
 
 
 def _about(peer: lynx.Peer, model: str) -> Message:

@@ -34,6 +34,8 @@ class PrefillOptions:
     bytes_per_second: int
     once: bool
     live: bool
+    key: lynx.PresharedKey | None
+    insecure: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def run(options: PrefillOptions, emit: Sink) -> None:
             f"--listen {options.host}: name one address of this machine, which decode nodes can write from"
         )
     node = lynx.Node(options.provider, options.host)
-    listener = lynx.Listener(node, options.host, options.port)
+    listener = lynx.Listener(node, options.host, options.port, key=options.key, allow_unauthenticated=options.insecure)
 
     prompt = _load(options, emit)
     emit({"event": "prefilled", **prompt.about})

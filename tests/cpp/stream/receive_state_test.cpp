@@ -15,7 +15,10 @@ using namespace std::chrono_literals;
 
 class Received : public testing::Test {
    protected:
-    Received() { cache_.put_all(sender_); }
+    Received() {
+        sender_.state()->stop();  // it codes, and sends nothing by itself
+        cache_.put_all(sender_);
+    }
 
     static Node node() { return Node({.arena_bytes = 4u << 20}); }
 
@@ -43,8 +46,7 @@ class Received : public testing::Test {
     Node prefill_ = node(), decode_ = node();
     PeerId peer_ = prefill_.add_peer(decode_.address());
     PlaneReceiver receiver_{decode_, cache_.manifest(1)};
-    // Never sends by itself: one byte a second.
-    PlaneSender sender_{prefill_, peer_, cache_.manifest(1), receiver_.grant(), {.bytes_per_second = 1}};
+    PlaneSender sender_{prefill_, peer_, cache_.manifest(1), receiver_.grant()};
 };
 
 TEST_F(Received, IsPublishedOnceEveryChunkIsInInWhateverOrder) {
@@ -83,7 +85,8 @@ TEST_F(Received, ADamagedChunkIsNotPublishedAndAskedForAgain) {
 
 TEST_F(Received, WhatAnotherTransferLeftInTheMemoryIsNotTaken) {
     const PlaneReceiver other(decode_, cache_.manifest(2));
-    PlaneSender to_other(prefill_, peer_, cache_.manifest(2), other.grant(), {.bytes_per_second = 1});
+    PlaneSender to_other(prefill_, peer_, cache_.manifest(2), other.grant());
+    to_other.state()->stop();
     cache_.put_all(to_other);
     const ByteSpan from = to_other.state()->memory();
     std::copy(from.begin(), from.end(), receiver_.state()->memory().begin());  // the same cache, under another grant

@@ -17,7 +17,7 @@ class Queue : public testing::Test {
     static constexpr PeerId kPeers = 4;
 
     Queue() {
-        for (PeerId peer = 1; peer <= kPeers; ++peer) queue_.add_peer(peer, {peer, peer + 10});
+        for (PeerId peer = 1; peer <= kPeers; ++peer) queue_.add_peer(peer, {{peer, 1u << 20}, {peer + 10, 1u << 20}});
     }
 
     std::shared_ptr<PlaneSender::State> transfer(PeerId peer, const Priority& priority = {}, std::uint32_t layers = 1) {
@@ -53,7 +53,7 @@ class Queue : public testing::Test {
     }
 
     Node node_{{.more_rails = {FabricOptions{}}, .arena_bytes = 4u << 20}};
-    SendQueue queue_{2, 1u << 20, 0.0};
+    SendQueue queue_{2, 0.0};
 };
 
 TEST_F(Queue, SendsAnyAnchorBeforeAnyResidual) {
@@ -116,8 +116,8 @@ TEST_F(Queue, ATransferThatComesLaterDoesNotCatchUpOnWhatItMissed) {
 }
 
 TEST_F(Queue, LowerClassesKeepTheirShare) {
-    SendQueue queue(1, 1u << 20, 0.25);
-    for (PeerId peer = 1; peer <= 2; ++peer) queue.add_peer(peer, {peer});
+    SendQueue queue(1, 0.25);
+    for (PeerId peer = 1; peer <= 2; ++peer) queue.add_peer(peer, {{peer, 1u << 20}});
     Priority residual;
     residual.classes[0] = SendClass::kResidual;
     const auto low = put(1, residual, 8), high = put(2, {}, 8);
@@ -137,8 +137,8 @@ TEST_F(Queue, LowerClassesKeepTheirShare) {
 }
 
 TEST_F(Queue, KeepsNoMoreOnItsWayThanTheWindow) {
-    SendQueue queue(1, 10'000, 0.0);
-    queue.add_peer(1, {1});
+    SendQueue queue(1, 0.0);
+    queue.add_peer(1, {{1, 10'000}});
     const auto state = put(1, {}, 8);
     queue.add(state);
     auto retry_at = Clock::time_point::max();

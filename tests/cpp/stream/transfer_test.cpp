@@ -335,6 +335,7 @@ TEST_P(Transfer, RestoresTheSourceBitForBitFromTheExactTier) {
     EXPECT_EQ(receiver.revision().arrived_bytes, receiver.revision().part_bytes);
     pair.to_prefill->finish(receiver);
     EXPECT_TRUE(pair.to_decode->finish(sender, soon()));
+    EXPECT_TRUE(sender.wait_written(soon()));
     EXPECT_EQ(sender.progress().written_bytes, sender.progress().part_bytes);
 }
 
@@ -366,6 +367,7 @@ TEST_P(Transfer, PutsATensorTogetherFromChunksOfTokensAndShardsOfHeads) {
     EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
     TensorView whole = cache.view_of<TensorView>(cache.of(0, TensorRole::kKey).data());
     EXPECT_THROW(sender.put(0, TensorRole::kKey, whole), InvalidArgument) << "no such piece";
+    EXPECT_TRUE(sender.wait_written(soon()));
 }
 
 TEST_P(Transfer, RefusesAGrantThatDoesNotFit) {

@@ -1,14 +1,12 @@
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <mutex>
 
-#include "fabric/endpoint_impl.hpp"
+#include "fabric/libfabric_endpoint.hpp"
 #include "fabric/shm_name.hpp"
 
-namespace lynx {
-
-using fabric::check;
-using fabric::open_handle;
+namespace lynx::fabric {
 
 namespace {
 
@@ -16,6 +14,10 @@ constexpr std::size_t kMinCompletions = 4096;
 constexpr std::size_t kMaxReceives = 512;
 /// How often a stopping thread that does not end is looked at.
 constexpr auto kPatience = std::chrono::milliseconds(500);
+
+// shm endpoints of one process share their memory in libfabric 1.17: one that closes takes it from under the others,
+// whose threads may still be looking into it.
+std::atomic<int> open_shm_endpoints = 0;
 
 // An address blob is a u8 length, that many characters of the provider's name, and the provider's own
 // address. Two providers' addresses may look alike (net, tcp and rxm all use plain socket addresses) and do
@@ -45,10 +47,23 @@ ConstByteSpan unpack_address(ConstByteSpan blob, const std::string& provider) {
     return blob.subspan(1 + name_bytes);
 }
 
+/// Keeps an endpoint that cannot be closed until the process ends. Nobody drives it, so nothing more lands in memory.
+void park(std::unique_ptr<EndpointState> state) {
+    static std::mutex mutex;
+    // Not destroyed at exit: that would close them.
+    static auto* const parked = new std::vector<std::unique_ptr<EndpointState>>;
+    const std::scoped_lock lock(mutex);
+    parked->push_back(std::move(state));
+}
+
 }  // namespace
 
-Endpoint::Impl::Impl(std::shared_ptr<Fabric::Impl> fabric_impl, EndpointHandler& called, const EndpointOptions& opts)
-    : owner(std::move(fabric_impl)), handler(called), options(opts), info(owner->endpoint_info()) {
+EndpointState::EndpointState(std::shared_ptr<Libfabric> fabric, EndpointHandler& called, const EndpointOptions& opts)
+    : owner(std::move(fabric)),
+      handler(called),
+      options(opts),
+      info(owner->endpoint_info()),
+      write_flags(FI_REMOTE_CQ_DATA | FI_COMPLETION | (owner->delivery_complete() ? FI_DELIVERY_COMPLETE : 0)) {
     const std::string& name = owner->name;
     fid_domain* domain = owner->domain.get();
 
@@ -76,6 +91,7 @@ Endpoint::Impl::Impl(std::shared_ptr<Fabric::Impl> fabric_impl, EndpointHandler&
         receives_missing = std::min(kMaxReceives, std::max<std::size_t>(1, info->rx_attr->size));
         post_receives();
     }
+    if (name == "shm") ++open_shm_endpoints;
     std::promise<void> end;
     finished = end.get_future();
     thread = std::jthread([this, end = std::move(end)](const std::stop_token& asked_to_stop) mutable {
@@ -84,22 +100,24 @@ Endpoint::Impl::Impl(std::shared_ptr<Fabric::Impl> fabric_impl, EndpointHandler&
     });
 }
 
-bool Endpoint::Impl::stop() {
+bool EndpointState::stop() {
     thread.request_stop();
     idle.wake();
     while (finished.wait_for(kPatience) != std::future_status::ready) {
         if (calls.stuck() && calls.abandon()) {
             thread.detach();
+            if (owner->name == "shm") --open_shm_endpoints;
             return false;
         }
     }
     thread.join();
+    if (owner->name == "shm" && --open_shm_endpoints > 0) return false;
     // rxm over tcp, as of libfabric 1.17, crashes when an endpoint closes while a peer's write is half in (it follows
     // the null context of what it cancels), and only the peer knows whether one is.
     return owner->name != "tcp;ofi_rxm" || arrivals == 0;
 }
 
-std::vector<std::byte> Endpoint::Impl::raw_address() const {
+std::vector<std::byte> EndpointState::raw_address() const {
     std::vector<std::byte> raw(256);
     std::size_t bytes = raw.size();
     check(fi_getname(&endpoint->fid, raw.data(), &bytes), "fi_getname", owner->name);
@@ -107,39 +125,32 @@ std::vector<std::byte> Endpoint::Impl::raw_address() const {
     return raw;
 }
 
-Endpoint::Endpoint(const Fabric& fabric, EndpointHandler& handler, const EndpointOptions& options)
-    : impl_(std::make_unique<Impl>(fabric.impl(), handler, options)) {}
+LibfabricEndpoint::LibfabricEndpoint(std::shared_ptr<Libfabric> fabric, EndpointHandler& handler,
+                                     const EndpointOptions& options)
+    : state_(std::make_unique<EndpointState>(std::move(fabric), handler, options)) {}
 
-Endpoint::~Endpoint() {
-    const bool shm = impl_->owner->name == "shm";
-    if (impl_->stop()) {
-        impl_.reset();
+LibfabricEndpoint::~LibfabricEndpoint() {
+    const bool shm = state_->owner->name == "shm";
+    if (state_->stop()) {
+        state_.reset();
     } else {
-        if (shm) fabric::remove_shm_file(impl_->raw_address());
-        park(std::move(impl_));
+        if (shm) remove_shm_file(state_->raw_address());
+        park(std::move(state_));
     }
-    if (shm) fabric::remove_stale_shm_files();  // a peer's, if it was killed
+    if (shm) remove_stale_shm_files();  // a peer's, if it was killed
 }
 
-/// Keeps an endpoint that cannot be closed until the process ends. Nobody drives it, so nothing more lands in memory.
-void Endpoint::park(std::unique_ptr<Impl> impl) {
-    static std::mutex mutex;
-    static auto* const parked = new std::vector<std::unique_ptr<Impl>>;  // not destroyed at exit: that would close them
-    const std::scoped_lock lock(mutex);
-    parked->push_back(std::move(impl));
+std::vector<std::byte> LibfabricEndpoint::address() const {
+    return pack_address(state_->owner->name, state_->raw_address());
 }
 
-std::vector<std::byte> Endpoint::address() const {
-    return pack_address(impl_->owner->name, impl_->raw_address());
-}
-
-PeerId Endpoint::add_peer(ConstByteSpan address) {
-    const std::string& name = impl_->owner->name;
+PeerId LibfabricEndpoint::add_peer(ConstByteSpan address) {
+    const std::string& name = state_->owner->name;
     const ConstByteSpan raw = unpack_address(address, name);
     // The provider gets no length and would read on: a socket address has that of our own, a name ends in a
     // zero.
-    const bool is_name = impl_->info->addr_format == FI_ADDR_STR;
-    const auto own = impl_->raw_address();
+    const bool is_name = state_->info->addr_format == FI_ADDR_STR;
+    const auto own = state_->raw_address();
     const bool fits = is_name ? raw.back() == std::byte{0}
                               : raw.size() == own.size() && std::equal(own.begin(), own.begin() + 2, raw.begin());
     if (!fits) {
@@ -147,28 +158,32 @@ PeerId Endpoint::add_peer(ConstByteSpan address) {
                                " bytes is not of this endpoint's kind (", own.size(),
                                " bytes); use the same kind of host address, IPv4 or IPv6, on both sides"));
     }
-    if (impl_->calls.stuck()) {
+    if (state_->calls.stuck()) {
         throw FabricError(text("fabric provider '", name,
                                "': no peer can be added: the endpoint hangs in libfabric, as after ",
                                "a peer that was killed in the middle of a write; close it and open another one"));
     }
     fi_addr_t inserted = FI_ADDR_UNSPEC;
-    const int count = fi_av_insert(impl_->addresses.get(), raw.data(), 1, &inserted, 0, nullptr);
+    const int count = fi_av_insert(state_->addresses.get(), raw.data(), 1, &inserted, 0, nullptr);
     if (count != 1 || inserted == FI_ADDR_NOTAVAIL) {
         throw FabricError(text("fabric provider '", name, "': the peer's address was not taken (fi_av_insert): ",
-                               count < 0 ? fabric::reason_of(count) : "refused by the provider",
+                               count < 0 ? reason_of(count) : "refused by the provider",
                                "; check that the peer is reachable from this machine"));
     }
-    return impl_->peers.add(inserted);
+    return state_->peers.add(inserted);
 }
 
-void Endpoint::remove_peer(PeerId peer) noexcept {
-    impl_->peers.remove(peer);
-    impl_->idle.wake();
+void LibfabricEndpoint::remove_peer(PeerId peer) noexcept {
+    state_->peers.remove(peer);
+    state_->idle.wake();
 }
 
-void Endpoint::wake() noexcept {
-    impl_->idle.wake();
+void LibfabricEndpoint::wake() noexcept {
+    state_->idle.wake();
 }
 
-}  // namespace lynx
+std::unique_ptr<EndpointBackend> Libfabric::open_endpoint(EndpointHandler& handler, const EndpointOptions& options) {
+    return std::make_unique<LibfabricEndpoint>(shared_from_this(), handler, options);
+}
+
+}  // namespace lynx::fabric
