@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::uint32_t kHeadDim = 128;
 constexpr std::size_t kVectorBytes = kHeadDim * 2;
+constexpr std::uint32_t kMaxRequests = 256;  // more than the backlogs and the anchor of contend()
 constexpr std::size_t kMaxTensorBytes = std::size_t{256} << 20;
 
 NodeOptions node_options(const LynxOptions& options) {
-    if (!options.checksums && !kHasChecksums) throw std::runtime_error("this Lynx has no checksums to switch off");
     NodeOptions node;
     node.fabric.provider = options.provider;
     node.fabric.host = options.host;
@@ -47,8 +47,11 @@ void wait_until_free(const Node& node) {
 }  // namespace
 
 LynxEnd::LynxEnd(bool sends, const LynxOptions& options)
-    : sends_(sends), host_(options.host), node_(node_options(options)) {
-    if (!sends_) listener_.emplace(node_, host_, std::uint16_t{0});
+    : sends_(sends), checksums_(options.checksums), host_(options.host), node_(node_options(options)) {
+    if (sends_) return;
+    PeerOptions peers;
+    peers.limits.max_requests = kMaxRequests;
+    listener_.emplace(node_, host_, std::uint16_t{0}, peers);
 }
 
 std::string LynxEnd::endpoint() {
@@ -77,6 +80,7 @@ Manifest LynxEnd::manifest(std::size_t tensors, std::size_t tensor_bytes, std::s
     made.request_id = next_request_++;
     made.chunk_bytes = static_cast<std::uint32_t>(chunk_bytes);
     made.parts = residual ? 2 : 1;
+    made.checksums = checksums_;
     made.context_tokens = static_cast<std::uint32_t>(tensor_bytes / kVectorBytes);
     for (std::size_t i = 0; i < tensors; ++i) {
         ManifestTensor tensor;

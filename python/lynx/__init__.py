@@ -10,7 +10,12 @@ Tensors are anything that speaks DLPack or the buffer protocol; nothing is copie
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+# Debian's libfabric pulls in libinfinipath, which would take over SIGINT, SIGTERM and others as it is loaded: Ctrl-C
+# would end the process on the spot.
+os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
 
 from lynx._core import (
     DEFAULT_KEY_ANCHOR_BITS,
@@ -39,7 +44,9 @@ from lynx._core import (
     ManifestTensor,
     Node,
     Peer,
+    PeerLimits,
     PeerLost,
+    PeerOptions,
     PlaneLayout,
     PlaneReceiver,
     PlaneSender,
@@ -98,7 +105,9 @@ __all__ = [
     "ManifestTensor",
     "Node",
     "Peer",
+    "PeerLimits",
     "PeerLost",
+    "PeerOptions",
     "PlaneLayout",
     "PlaneReceiver",
     "PlaneSender",

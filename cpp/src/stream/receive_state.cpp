@@ -13,7 +13,8 @@ namespace {
 
 /// How long after the sender's last word and the last arrival a chunk counts as lost.
 constexpr auto kLostAfter = std::chrono::milliseconds(40);
-/// How long after a sender has stopped, and after the last arrival, what it has posted and has not arrived counts as lost.
+/// How long after a sender has stopped, and after the last arrival, what it has posted and has not arrived counts as
+/// lost.
 constexpr auto kLostAfterStop = std::chrono::milliseconds(250);
 /// A chunk that was asked for so often and did not come whole never will.
 constexpr std::uint8_t kMostAsked = 8;

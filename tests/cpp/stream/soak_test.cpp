@@ -18,7 +18,7 @@
 #include "stream/receive_state.hpp"
 #include "stream/send_state.hpp"
 
-namespace lynx::testing {
+namespace lynx::faulty {
 namespace {
 
 using namespace std::chrono_literals;
@@ -238,4 +238,4 @@ TEST(Soak, TheSameSeedGivesTheSameTrace) {
 }
 
 }  // namespace
-}  // namespace lynx::testing
+}  // namespace lynx::faulty
