@@ -96,6 +96,9 @@ void bind_peer(nb::module_& m) {
             },
             nb::arg("manifest"), nb::arg("timeout_s") = kDefaultTimeout, nb::kw_only(), nb::arg("bytes_per_second") = 0,
             "Sending side: offers a transfer and waits for the grant.")
+        .def("send_first_token", &Peer::send_first_token, nb::arg("sender"), nb::arg("token"),
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Sending side, once, where the manifest has no first token: prefill has sampled it.")
         .def(
             "accept_offer",
             [](Peer& peer, double timeout_s, std::uint64_t bytes_per_second) {

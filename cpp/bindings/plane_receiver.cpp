@@ -68,6 +68,14 @@ void bind_plane_receiver(nb::module_& m) {
             nb::arg("after"), nb::arg("timeout_s"),
             "The current revision, once it is newer than `after` or the time is up.")
         .def(
+            "first_token",
+            [](const PlaneReceiver& r, double timeout_s) {
+                return interruptible(timeout_s, [&](Deadline d) { return r.first_token(d); });
+            },
+            nb::arg("timeout_s"), "The token that prefill sampled, once it is known. None if the time is up.")
+        .def("set_first_token", &PlaneReceiver::set_first_token, nb::arg("token"),
+             nb::call_guard<nb::gil_scoped_release>(), "Tells it, once, where the manifest has none; Peer does.")
+        .def(
             "decode",
             [](const PlaneReceiver& r, std::uint32_t layer, TensorRole role, unsigned part, nb::handle out) {
                 const DestinationTensor tensor = borrow_destination(out);

@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     keygen.set_defaults(run=_keygen)
 
     prefill = commands.add_parser(
-        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills once, then serves."
+        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills, then serves."
     )
     _add_address(prefill, "--listen", "where decode nodes connect to; port 0 takes a free one")
     _add_key(prefill)
@@ -203,6 +203,11 @@ def _add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=_positive, default=2048, metavar="N", help="tokens of the prompt (default 2048)"
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="prefill anew for each request and send the cache while it is computed (default: prefill once, before)",
+    )
 
 
 def _add_decoding(parser: argparse.ArgumentParser) -> None:
@@ -212,7 +217,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
         type=_modes,
         default="bf16,int8,int4,lynx",
         metavar="LIST",
-        help="of bf16, int8, int4, lynx (default all)",
+        help="of bf16, int8, int4, lynx, lynx-exact (default bf16,int8,int4,lynx)",
     )
     parser.add_argument(
         "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
@@ -352,6 +357,7 @@ def _prefill(arguments: argparse.Namespace) -> int:
         provider=arguments.provider,
         bytes_per_second=arguments.bandwidth,
         once=arguments.once,
+        live=arguments.live,
         key=_key(arguments),
         insecure=arguments.insecure,
         trace=arguments.trace,
@@ -397,8 +403,9 @@ def _demo(arguments: argparse.Namespace) -> int:
     if arguments.policy:
         decode += ["--policy", arguments.policy]
     first, second = _metrics_ports(arguments.metrics_port)
+    live = ["--live"] if arguments.live else []
     options = DemoOptions(
-        prefill=[*common, *first, "--context", str(arguments.context), "--bandwidth", rate],
+        prefill=[*common, *first, "--context", str(arguments.context), "--bandwidth", rate, *live],
         decode=[*common, *second, *decode],
         model=arguments.model,
         trace=arguments.trace,

@@ -130,9 +130,17 @@ def test_demo_writes_the_whole_comparison(model: str, provider: str, tmp_path: P
     )
     assert told.returncode == 0, told.stderr
     result = json.loads(path.read_text())
-    assert {"model", "context_tokens", "new_tokens", "bandwidth_bytes_per_s", "provider", "prefill_s", "modes"} == set(
-        result
-    )
+    told_of = {
+        "model",
+        "context_tokens",
+        "new_tokens",
+        "bandwidth_bytes_per_s",
+        "provider",
+        "prefill_s",
+        "live",
+        "modes",
+    }
+    assert told_of == set(result)
     assert (result["context_tokens"], result["new_tokens"], result["bandwidth_bytes_per_s"]) == (200, 12, 125_000)
     modes = result["modes"]
     assert list(modes) == ["bf16", "int8", "int4", "lynx"]
@@ -171,6 +179,23 @@ def test_prefill_serves_decode_nodes_from_another_shell_one_after_the_other(mode
             assert list(result["modes"]) == modes.split(",")
         prefill.send_signal(signal.SIGINT)
         assert ended(prefill)[0] == 130
+
+
+def test_a_live_prefill_counts_in_every_time(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "live.json"
+    told = lynx(
+        *("demo", "--live", "--model", model, "--context", "600", "--tokens", "6"),
+        *("--modes", "bf16,int8,lynx,lynx-exact", "--json", str(path)),
+    )
+    assert told.returncode == 0, told.stderr
+    assert "prefill included" in told.stdout
+    result = json.loads(path.read_text())
+    assert (result["live"], result["prefill_s"]) == (True, None)
+    for m in result["modes"].values():
+        assert 0 < m["first_token_s"] <= m["ttft_provisional_s"]
+        assert 0 < m["anchor_s"] <= m["ttft_provisional_s"]
+    assert result["modes"]["lynx"]["equal"] is True
+    assert (result["modes"]["lynx-exact"]["equal_to"], result["modes"]["lynx-exact"]["equal"]) == ("bf16", True)
 
 
 def test_decode_waits_for_a_prefill_node_that_comes_later(model: str) -> None:
@@ -267,11 +292,12 @@ def test_wrong_arguments_are_explained(arguments: Sequence[str], told: str, mode
 
 @pytest.mark.parametrize("provider", ["auto", "shm"])
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("live", [(), ("--live",)])
 def test_a_prefill_node_that_goes_in_mid_stream_ends_decode_at_once(
-    model: str, provider: str, end: signal.Signals
+    model: str, provider: str, end: signal.Signals, live: Sequence[str]
 ) -> None:
     common = ("--model", model, "--provider", provider)
-    slow = ("--bandwidth", "100kbit")
+    slow = ("--bandwidth", "100kbit", *live)
     with started("prefill", "--listen", "127.0.0.1:0", *SMALL, *slow, *common) as prefill:
         address = read_until(prefill, r"listening on (\S+);")[1]
         with started("decode", "--connect", address, "--modes", "int8", "--tokens", "5", *common) as decode:

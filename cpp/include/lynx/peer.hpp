@@ -63,6 +63,9 @@ class LYNX_API Peer {
     /// back.
     [[nodiscard]] PlaneSender offer(Manifest manifest, Deadline deadline, const SenderOptions& options = {},
                                     const std::function<void()>& poll = {});
+    /// Sending side, once, where the manifest has no first token: prefill has sampled it. Throws InvalidArgument for a
+    /// negative token and where the receiver knows one already, what ended the transfer, PeerLost.
+    void send_first_token(PlaneSender& sender, std::int32_t token);
     /// Receiving side: waits for the next offer, takes a slot for it and grants it. Nothing at the deadline. An offer
     /// that cannot be taken (too large, not understood) is refused in words, and thrown here; what exceeds
     /// PeerLimits::max_requests is refused without being shown here.

@@ -68,6 +68,13 @@ class LYNX_API PlaneReceiver {
     /// Waits for a revision newer than `after`; the current one, whether newer or the deadline passed.
     [[nodiscard]] Revision wait_newer(std::uint64_t after, Deadline deadline) const;
 
+    /// The token that prefill sampled: at once if the manifest has it, else once it has come. Nothing at the deadline.
+    /// Throws what ended the transfer.
+    [[nodiscard]] std::optional<std::int32_t> first_token(Deadline deadline) const;
+    /// Tells it, once, where the manifest has none; lynx::Peer does. Throws ProtocolError for a negative token and for
+    /// a second one.
+    void set_first_token(std::int32_t token);
+
     /// Decodes K or V of a layer, of all of its pieces in the manifest, from all planes through `part` (bit for bit
     /// from kExactPart) into `destination` (any dtype and strides), whose first element is that of the first piece.
     /// Throws InvalidArgument if that part is not complete or the shape is not the manifest's, CorruptData as

@@ -116,6 +116,7 @@ struct Peer::Impl final : LinkHandler {
     void on_done(std::uint64_t request_id);
     void on_sent(const Sent& sent);
     void on_resend(const Resend& resend);
+    void on_first_token(const FirstToken& first);
     void on_resume(std::uint64_t request_id);
     void on_resumed(const Resumption& resumption);
     /// Tells what was sent, asks for what is missing, and where to go on.

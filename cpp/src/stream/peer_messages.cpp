@@ -68,6 +68,17 @@ Resend Resend::parse(ConstByteSpan bytes) {
     return out;
 }
 
+std::vector<std::byte> FirstToken::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateFirstToken(b, request_id, token));
+    return bytes_of(b);
+}
+
+FirstToken FirstToken::parse(ConstByteSpan bytes) {
+    const auto& f = verified_root<wire::FirstToken>(bytes, "first token");
+    return {f.request_id(), f.token()};
+}
+
 std::vector<std::byte> Resumption::serialize() const {
     flatbuffers::FlatBufferBuilder b(1024);
     std::vector<std::uint8_t> bits((arrived.size() + 7) / 8);

@@ -28,6 +28,8 @@ enum class MessageType : std::uint8_t {
     kResumed = 13,   // receiver: a Resumption, the answer
     kSent = 16,      // sender: a Sent
     kResend = 17,    // receiver: a Resend
+
+    kFirstToken = 18,  // sender: a FirstToken
 };
 
 struct Hello {
@@ -77,6 +79,15 @@ struct Resend {
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Resend parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// The token that prefill sampled, which the manifest did not have yet.
+struct FirstToken {
+    std::uint64_t request_id = 0;
+    std::int32_t token = -1;
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static FirstToken parse(ConstByteSpan bytes);  // throws ProtocolError
 };
 
 /// Where a transfer goes on.

@@ -43,7 +43,8 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
       chunks(layout.chunks(), Chunk::kMissing),
       asked(layout.chunks()),
       missing(layout.tensors()),
-      times(layout) {
+      times(layout),
+      first_token(manifest.first_token) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         revision.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
@@ -110,6 +111,7 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
     for (std::uint32_t n = layout.exact_chunks(chunk.tensor, used).end; n < whole.end; ++n)
         leave(n, chunk.tensor, kExactPart, Chunk::kUnused);
     revision.part_bytes[kExactPart] -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
+    layout.trim_exact(chunk.tensor, used);
     const std::uint32_t end_chunk =
         chunk.tensor + 1 < layout.tensors() ? layout.first_chunk(chunk.tensor + 1) : layout.chunks();
     for (std::uint32_t n = number + 1; n < end_chunk; ++n)
@@ -195,6 +197,15 @@ void PlaneReceiver::State::on_sent(const Written& written) noexcept {
     if (written.round != round) return;  // said before it had heard what is missing
     parts_sent = std::min(written.parts, layout.parts());
     last_arrival = std::max(last_arrival, Clock::now());
+}
+
+void PlaneReceiver::State::set_first_token(std::int32_t token) {
+    const std::lock_guard lock(mutex);
+    if (token < 0 || first_token >= 0)
+        throw ProtocolError(text("request ", manifest.request_id, ": ", token, " came as its first token; ",
+                                 token < 0 ? "it has to be 0 or more" : "it is known already"));
+    first_token = token;
+    changed.notify_all();
 }
 
 Missing PlaneReceiver::State::take_missing(Clock::time_point now) {

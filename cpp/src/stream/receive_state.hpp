@@ -30,6 +30,8 @@ struct PlaneReceiver::State {
     // For whoever carries messages to the sender (see stream/peer_messages.hpp).
     /// The sender has written these.
     void on_sent(const Written& written) noexcept;
+    /// Throws ProtocolError for a negative one and for a second one.
+    void set_first_token(std::int32_t token);
     /// Chunks to ask for again: damaged, or missing though they were sent; may be empty. Looked at every few
     /// milliseconds. Fails the transfer if a chunk does not come whole however often it is asked for.
     [[nodiscard]] Missing take_missing(Clock::time_point now);
@@ -51,7 +53,7 @@ struct PlaneReceiver::State {
     // Not an owner: see PlaneSender::State.
     Node::Impl& node;
     const Manifest manifest;
-    const SlotLayout layout;
+    SlotLayout layout;  // its exact parts are trimmed, under the mutex, as their sizes come; else it stays as it is
     const std::uint64_t bytes_per_second;
     const Codec& codec;
     const std::size_t offset;  // in the arena
@@ -71,6 +73,7 @@ struct PlaneReceiver::State {
     unsigned parts_sent = 0;                                    // what the sender says, since it was last asked
     std::uint32_t round = 0;                                    // how often it was asked
     Clock::time_point last_arrival{};
+    std::int32_t first_token;  // -1 until it has come
     Clock::time_point settling_since{};
     Revision revision;
     std::uint64_t arrivals = 0;

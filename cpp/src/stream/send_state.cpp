@@ -32,7 +32,8 @@ PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, c
       chunks(layout.chunks(), Chunk::kNotPut),
       put(layout.tensors()),
       times(layout),
-      queued(layout.tensors()) {
+      queued(layout.tensors()),
+      first_token(manifest.first_token) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         progress.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) unwritten.at(p) += layout.chunks(t, p).count();
@@ -224,6 +225,18 @@ void PlaneSender::State::on_confirmed() noexcept {
     const std::lock_guard lock(mutex);
     if (!counted) node.metrics.sent.done.add();
     counted = true;
+}
+
+void PlaneSender::State::set_first_token(std::int32_t token) {
+    const std::lock_guard lock(mutex);
+    if (error) std::rethrow_exception(error);
+    if (token < 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; it has to be 0 or more"));
+    if (first_token >= 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; the receiver has already been told ", first_token));
+    first_token = token;
 }
 
 bool PlaneSender::State::all_written() const {

@@ -53,6 +53,9 @@ struct PlaneSender::State {
 
     /// A tensor is coded: its chunks may go.
     void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
+    /// What the receiver is about to be told. Throws InvalidArgument for a negative one and for a second one, or what
+    /// ended the transfer.
+    void set_first_token(std::int32_t token);
     [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(offset, layout.bytes()); }
     /// The mutex is held.
     [[nodiscard]] bool all_written() const;
@@ -87,7 +90,7 @@ struct PlaneSender::State {
     Node::Impl& node;
     const PeerId peer;
     const Manifest manifest;
-    const SlotLayout layout;
+    SlotLayout layout;  // its exact parts are trimmed as tensors are put, else it stays as it is
     const Codec& codec;
     const std::size_t offset;  // in the arena
 
@@ -107,6 +110,7 @@ struct PlaneSender::State {
     double served = 0;
     unsigned told_sent = 0;   // parts that the receiver knows of
     std::uint32_t round = 0;  // the last that the receiver has asked in
+    std::int32_t first_token;  // what the receiver knows, or has been sent; -1 before
     std::uint64_t chunks_posted = 0;
     std::uint64_t chunks_in_flight = 0;  // taken from pending, fate unknown
     bool stopped = false;

@@ -84,6 +84,7 @@ def _run(options: DecodeOptions, emit: Sink, observer: Observer) -> dict[str, An
         "bandwidth_bytes_per_s": _lower_rate(about["bandwidth_bytes_per_s"], options.bytes_per_second),
         "provider": node.provider,
         "prefill_s": about["prefill_s"],
+        "live": about["live"],
         "modes": {name: m.to_json() for name, m in measured.items()},
     }
     emit({"event": "result", "result": result})
@@ -102,7 +103,14 @@ def _about(peer: lynx.Peer, model: str) -> Message:
     if message is None:
         raise lynx.Timeout(f"{peer.name} did not say what it has prefilled within {OFFER_TIMEOUT_S:g} s")
     about: Message = json.loads(message)
-    wanted = {"model": str, "context_tokens": int, "prefill_s": float, "bandwidth_bytes_per_s": int, "question": str}
+    wanted = {
+        "model": str,
+        "context_tokens": int,
+        "prefill_s": float | None,
+        "live": bool,
+        "bandwidth_bytes_per_s": int,
+        "question": str,
+    }
     if not isinstance(about, dict) or not all(isinstance(about.get(key), kind) for key, kind in wanted.items()):
         raise lynx.ProtocolError(f"{peer.name} did not say what it has prefilled in words that this Lynx understands")
     if about["model"] != model:
