@@ -43,8 +43,8 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
       chunks(layout.chunks(), Chunk::kMissing),
       asked(layout.chunks()),
       missing(layout.tensors()),
-      times(layout),
-      first_token(manifest.first_token) {
+      first_token(manifest.first_token),
+      times(layout) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         revision.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) {

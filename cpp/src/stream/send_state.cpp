@@ -31,9 +31,9 @@ PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, c
       bucket(lower_rate(options.bytes_per_second, grant_.bytes_per_second)),
       chunks(layout.chunks(), Chunk::kNotPut),
       put(layout.tensors()),
+      first_token(manifest.first_token),
       times(layout),
-      queued(layout.tensors()),
-      first_token(manifest.first_token) {
+      queued(layout.tensors()) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         progress.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) unwritten.at(p) += layout.chunks(t, p).count();

@@ -149,7 +149,7 @@ TEST_F(Metrics, CountDamagedDuplicateAndResentChunks) {
     ASSERT_TRUE(receiver.wait(1, soon()));
     ASSERT_TRUE(sender.wait_written(soon()));
     const std::vector<ChunkRun> again{{1, 2}};
-    ASSERT_TRUE(sender.state()->resend(again));
+    ASSERT_TRUE(sender.state()->resend({again, 1}));
     ASSERT_TRUE(eventually([&] { return decode_.metrics().duplicate_chunks == 2; }));
     ASSERT_TRUE(sender.wait_written(soon()));
     EXPECT_EQ(prefill_.metrics().resent_chunks, 2u);
@@ -165,7 +165,7 @@ TEST_F(Metrics, CountDamagedDuplicateAndResentChunks) {
     PlaneReceiver damaged(decode_, cache_.manifest(2));
     damaged.state()->on_arrival(0);  // nothing was written there
     EXPECT_EQ(decode_.metrics().damaged_chunks, 1u);
-    EXPECT_EQ(damaged.state()->take_missing(Clock::now()).size(), 1u);
+    EXPECT_EQ(damaged.state()->take_missing(Clock::now()).runs.size(), 1u);
     EXPECT_EQ(decode_.metrics().asked_chunks, 1u);
 }
 
