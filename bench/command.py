@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,16 +20,39 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def run(name: str, work: Callable[[], None]) -> int:
-    """Do the work; the exit code: 0, also where a bound is missed, 1 for an error, 130 for Ctrl-C."""
+    """Do the work; the exit code: 0, also where a bound is missed, 1 for an error, 130 for Ctrl-C or SIGTERM."""
+    with _interrupts():
+        try:
+            work()
+            return 0
+        except KeyboardInterrupt:
+            print(f"{name}: interrupted", file=sys.stderr)
+            return INTERRUPTED
+        except (lynx.Error, ValueError, OSError, ImportError) as e:  # What a user can mend.
+            print(f"{name}: {e}", file=sys.stderr)
+            return 1
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[None]:
+    """Makes signals that end a process a KeyboardInterrupt, so that what was begun is cleaned up.
+
+    Python does so for SIGINT by itself, but some libraries that libfabric loads put an immediate exit in its place.
+    """
+
+    def interrupt(*_: object) -> NoReturn:
+        for number in previous:
+            signal.signal(number, signal.SIG_IGN)  # The end has begun; another one would only tear it.
+        raise KeyboardInterrupt
+
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in previous:
+        signal.signal(number, interrupt)
     try:
-        work()
-        return 0
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except (lynx.Error, ValueError, OSError, ImportError) as e:  # What a user can mend.
-        print(f"{name}: {e}", file=sys.stderr)
-        return 1
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not one of Python's.
 
 
 @contextlib.contextmanager

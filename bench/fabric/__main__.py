@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ RATES = (10**8, 10**9, 5 * 10**9)
 PLAIN_MTU, JUMBO_MTU = 1500, 9000
 FULL_CHUNKS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)
 
+_REALTIME_PRIORITY = 5
 _TABLE_COLUMNS = 120  # Where there is no terminal that has a width.
 
 
@@ -36,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> None:
     if not arguments.program.is_file():
         raise ValueError(f"{arguments.program} is not there: `make bench-fabric` builds it")
+    if arguments.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_REALTIME_PRIORITY))  # The ends inherit it.
     providers = loopback.usable(arguments.provider, {p.name: p.usable for p in lynx.list_providers()})
     console = Console(no_color=arguments.no_color, highlight=False)
     if not console.is_terminal:
@@ -139,6 +143,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--provider", action="append", metavar="NAME", help="this one alone; may be given again")
     parser.add_argument(
         "--seconds", type=float, default=10.0, metavar="N", help="for each goodput, at least 5 repetitions (default 10)"
+    )
+    parser.add_argument(
+        "--realtime", action="store_true", help="before all other processes of a busy machine; for root, and brief runs"
     )
     parser.add_argument(
         "--program", type=Path, default=PROGRAM, metavar="FILE", help=f"the C++ ends (default {PROGRAM})"

@@ -144,9 +144,6 @@ def python(module: str, memory_bytes: int, **environment: str) -> Kind:
 class Pair:
     """A sender and a receiver, connected. A context manager."""
 
-    has_checksums = False
-    """Whether they are Lynx's, and it has checksums that can be switched off."""
-
     def __init__(self, receiver: End, sender: End, pauses: bool = False) -> None:
         self.receiver, self.sender, self._pauses = receiver, sender, pauses
 
@@ -167,7 +164,6 @@ class Pair:
         pair = cls(receiver, sender, pauses)
         try:
             hellos = [end.hear() for end in (receiver, sender)]
-            pair.has_checksums = all(hello.get("has_checksums") for hello in hellos)
             for end, hello in zip((receiver, sender), reversed(hellos), strict=True):
                 end.tell(f"peer {hello['endpoint']}")
             for end in (receiver, sender):

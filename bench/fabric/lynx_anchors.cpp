@@ -18,25 +18,26 @@ constexpr std::size_t kSourceBits = 16;
 constexpr std::size_t kResidualBits = 7;
 constexpr std::size_t kBacklogTensorBytes = std::size_t{32} << 20;
 
-std::uint64_t residual_left(const std::vector<PlaneSender>& backlogs) {
+/// What is not written yet of one part of all of them.
+std::uint64_t left_of(const std::vector<PlaneSender>& backlogs, std::size_t part) {
     std::uint64_t left = 0;
     for (const PlaneSender& sender : backlogs) {
         const SendProgress now = sender.progress();
-        left += now.part_bytes[1] - now.written_bytes[1];
+        left += now.part_bytes[part] - now.written_bytes[part];
     }
     return left;
 }
 
-/// Waits until residuals are on their way, which are the last to go, and have filled what lies between both ends.
+/// Waits until only residuals are left of the backlogs, and these fill what lies between both ends. If a quarter of
+/// them has overtaken the backlogs' own anchors, that is not waited for: the measured anchor is to find residuals.
 void saturate(const std::vector<PlaneSender>& backlogs) {
     const Deadline deadline = Deadline::after(kLongest);
-    const auto flows = [](const PlaneSender& sender) { return sender.progress().written_bytes[1] > 0; };
-    while (std::none_of(backlogs.begin(), backlogs.end(), flows)) {
-        if (backlogs.empty()) return;
+    const std::uint64_t residual_bytes = left_of(backlogs, 1);
+    while (left_of(backlogs, 0) > 0 && left_of(backlogs, 1) > residual_bytes / 4 * 3) {
         if (deadline.passed()) throw std::runtime_error("the backlogs do not move");
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    std::this_thread::sleep_for(kToSaturate);
+    if (!backlogs.empty()) std::this_thread::sleep_for(kToSaturate);
 }
 
 }  // namespace
@@ -58,7 +59,7 @@ void LynxEnd::contend(const Contention& contention, const Answer& answer) {
     saturate(backlogs);
 
     for (std::size_t i = 0; i < contention.anchors; ++i) {
-        const std::uint64_t left_before = residual_left(backlogs);
+        const std::uint64_t left_before = left_of(backlogs, 1);
         const Manifest what = manifest(1, contention.anchor_bytes, kChunkBytes);
         const TensorView view = source(what, 0);
         const auto offered = Clock::now();
@@ -66,7 +67,7 @@ void LynxEnd::contend(const Contention& contention, const Answer& answer) {
         const auto put = Clock::now();
         sender.put(0, TensorRole::kKey, view);
         if (!peer().finish(sender, Deadline::after(kLongest))) throw std::runtime_error("an anchor did not come in");
-        const std::uint64_t left = residual_left(backlogs);
+        const std::uint64_t left = left_of(backlogs, 1);
         answer(field("offered_ns", nanoseconds(offered)) + "," + field("put_ns", nanoseconds(put)) + "," +
                field("backlog_before_bytes", static_cast<std::int64_t>(left_before)) + "," +
                field("backlog_left_bytes", static_cast<std::int64_t>(left)));

@@ -21,9 +21,6 @@ struct LynxOptions {
     bool checksums = true;
 };
 
-/// Whether this Lynx has checksums that can be switched off; node_options() is where it would be done.
-inline constexpr bool kHasChecksums = false;
-
 class LynxEnd final : public End {
    public:
     LynxEnd(bool sends, const LynxOptions& options);
@@ -46,6 +43,7 @@ class LynxEnd final : public End {
     void receive_contention(const Contention& contention, const Answer& answer);
 
     const bool sends_;
+    const bool checksums_;
     const std::string host_;
     Node node_;
     std::optional<Listener> listener_;  ///< the receiver's

@@ -88,8 +88,7 @@ int main(int argc, char** argv) {
     std::signal(SIGINT, SIG_IGN);      // Ctrl-C is the driver's to handle: it closes the standard input.
     try {
         const std::unique_ptr<End> end = make_end(argc, argv);
-        answer("\"endpoint\":" + quoted(end->endpoint()) +
-               ",\"has_checksums\":" + (lynx::bench::kHasChecksums ? "true" : "false"));
+        answer("\"endpoint\":" + quoted(end->endpoint()));
         for (std::string command; std::getline(std::cin, command);) obey(*end, command);
         std::cout.flush();
         return 0;

@@ -8,6 +8,9 @@ import numpy as np
 
 from . import python_end
 
+_MAX_BATCH = 256
+"""Writes handed over at once; it refuses a batch of thousands."""
+
 
 class MooncakeEnd:
     """An engine with one registered array."""
@@ -34,19 +37,16 @@ class MooncakeEnd:
 
     def write(self, offset: int, chunk_bytes: int, total_bytes: int) -> None:
         places = range(offset, offset + total_bytes, chunk_bytes)
-        if len(places) == 1:
-            failed = self._engine.transfer_sync_write(
-                self._peer, self._base + offset, self._peer_base + offset, total_bytes
-            )
-        else:
+        for first in range(0, len(places), _MAX_BATCH):
+            batch = places[first : first + _MAX_BATCH]
             failed = self._engine.batch_transfer_sync_write(
                 self._peer,
-                [self._base + at for at in places],
-                [self._peer_base + at for at in places],
-                [chunk_bytes] * len(places),
+                [self._base + at for at in batch],
+                [self._peer_base + at for at in batch],
+                [chunk_bytes] * len(batch),
             )
-        if failed:
-            raise RuntimeError(f"Mooncake's transfer failed: {failed}")
+            if failed:
+                raise RuntimeError(f"Mooncake's transfer failed: {failed}")
 
 
 if __name__ == "__main__":

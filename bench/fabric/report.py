@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -163,22 +164,31 @@ def _link_table(results: Results) -> Table:
 def _anchors_table(results: Results) -> Table:
     table = _table(
         "anchors among residuals of other requests",
-        "medians, ms: from the put of an anchor, and from its offer, to its arrival. *: the residuals did not last as "
-        "long as an anchor took, which would have taken longer",
-        *("residuals", "from put", "over alone", "from offer", "over alone"),
+        "medians, ms: from the put of an anchor, and from its offer, to its arrival; worst: from put, over alone. *: "
+        "the residuals did not last as long as an anchor took, which would have taken longer",
+        *("residuals", "from put", "over alone", "worst", "from offer", "over alone"),
     )
     for row in results.anchors:
         alone = _alone(results, row)
         table.add_row(
             of_rate(row.bits_per_second),
             f"{row.backlogs}{'*' if row.ran_dry else ''}",
-            f"{row.from_put * 1e3:.1f}",
-            "" if alone is None else f"{row.from_put / alone.from_put:.2f}",
-            f"{row.from_offer * 1e3:.1f}",
-            "" if alone is None else f"{row.from_offer / alone.from_offer:.2f}",
+            _milliseconds(row.from_put),
+            _times(row.from_put, alone.from_put if alone else math.nan),
+            _times(row.worst_from_put, alone.from_put if alone else math.nan),
+            _milliseconds(row.from_offer),
+            _times(row.from_offer, alone.from_offer if alone else math.nan),
         )
     return table
 
 
 def _microseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e6:.1f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return "" if math.isnan(seconds) else f"{seconds * 1e3:.1f}"
+
+
+def _times(seconds: float, alone: float) -> str:
+    return "" if math.isnan(seconds / alone) else f"{seconds / alone:.2f}"

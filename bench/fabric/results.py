@@ -65,7 +65,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Anchors one after another among `backlogs` residuals; the first finds its connection cold."""
+    """Anchors one after another among `backlogs` residuals. Alone, the first finds its connection cold."""
 
     bits_per_second: int
     backlogs: int
@@ -74,14 +74,19 @@ class Anchors:
 
     @property
     def counted(self) -> list[Anchor]:
-        """Those that at least an anchor's size of residuals was waiting beside, without the first if there are others.
+        """Alone: all but the first. Else those that at least an anchor's size of residuals was waiting beside.
 
         If these residuals are gone before the anchor is there, it has taken about twice its time alone or more, so
         that its time tells enough. What met less tells nothing.
         """
-        met = [not self.backlogs or one.backlog_before_bytes >= self.anchor_bytes for one in self.anchors]
-        warm = [one for one, has_met in zip(self.anchors[1:], met[1:], strict=True) if has_met]
-        return warm or (self.anchors[:1] if met[0] else [])
+        if not self.backlogs:
+            return self.anchors[1:]
+        return [one for one in self.anchors if one.backlog_before_bytes >= self.anchor_bytes]
+
+    @property
+    def worst_from_put(self) -> float:
+        """Of those counted; NaN if none is."""
+        return max((one.from_put for one in self.counted), default=math.nan)
 
     @property
     def from_put(self) -> float:

@@ -47,7 +47,7 @@ def transfer(link: Link, program: Path, provider: str, contender: str) -> LinkRu
 def anchors(
     link: Link, program: Path, provider: str, backlogs: int, count: int, on_step: Callable[[float], None]
 ) -> Anchors:
-    """The times of `count` anchors, and of one before them, which finds its connection cold."""
+    """The times of `count` anchors and of one before them, which may find its connection cold."""
     residual_bytes = backlog_bytes(link.bits_per_second, count + 1) if backlogs else 0
     each = residual_bytes // max(backlogs, 1)
     memory_bytes = int(residual_bytes * _CODED_OVER_RESIDUAL) + 2 * ANCHOR_BYTES + _ARENA_SLACK

@@ -24,6 +24,7 @@ void bind_codec(nb::module_& m);
 void bind_cuda(nb::module_& m);
 void bind_fabric(nb::module_& m);
 void bind_manifest(nb::module_& m);
+void bind_metrics(nb::module_& m);
 void bind_node(nb::module_& m);
 void bind_plane_sender(nb::module_& m);
 void bind_plane_receiver(nb::module_& m);

@@ -65,7 +65,7 @@ void bind_manifest(nb::module_& m) {
         .def_ro("tensors", &Manifest::tensors)
         .def_ro("model", &Manifest::model)
         .def_ro("context_tokens", &Manifest::context_tokens)
-        .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if nothing.")
+        .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if it follows.")
         .def_ro("parts", &Manifest::parts, "1: anchors alone; 2: with residuals; 3: with exact tiers.")
         .def_ro("chunk_bytes", &Manifest::chunk_bytes)
         .def_ro("checksums", &Manifest::checksums)

@@ -16,6 +16,7 @@ NB_MODULE(_core, m) {
     bind_cuda(m);
     bind_fabric(m);
     bind_manifest(m);
+    bind_metrics(m);
     bind_node(m);
     bind_plane_sender(m);
     bind_plane_receiver(m);

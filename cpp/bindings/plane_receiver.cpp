@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 #include "core/text.hpp"
@@ -31,7 +32,11 @@ void bind_plane_receiver(nb::module_& m) {
                 new (self) PlaneReceiver(node, manifest, {.bytes_per_second = bytes_per_second});
             },
             nb::arg("node"), nb::arg("manifest"), nb::kw_only(), nb::arg("bytes_per_second") = 0)
-        .def_prop_ro("grant", &PlaneReceiver::grant);
+        .def_prop_ro("grant", &PlaneReceiver::grant)
+        .def("timeline", &PlaneReceiver::timeline,
+             "When the parts of the tensors came, of those of which anything has.")
+        .def("set_first_token", &PlaneReceiver::set_first_token, nb::arg("token"),
+             nb::call_guard<nb::gil_scoped_release>(), "Tells it, once, where the manifest has none; Peer does.");
     bind_receiving(receiver);
 }
 

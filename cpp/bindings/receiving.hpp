@@ -45,6 +45,12 @@ void bind_receiving(nb::class_<Receiver>& c) {
             nb::arg("after"), nb::arg("timeout_s"),
             "The current revision, once it is newer than `after` or the time is up.")
         .def(
+            "first_token",
+            [](const Receiver& r, double timeout_s) {
+                return interruptible(timeout_s, [&](Deadline d) { return r.first_token(d); });
+            },
+            nb::arg("timeout_s"), "The token that prefill sampled, once it is known. None if the time is up.")
+        .def(
             "decode",
             [](const Receiver& r, std::uint32_t layer, TensorRole role, unsigned part, nb::handle out) {
                 const DestinationTensor tensor = borrow_destination(out);

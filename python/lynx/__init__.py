@@ -10,12 +10,18 @@ Tensors are anything that speaks DLPack or the buffer protocol; nothing is copie
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+# Debian's libfabric pulls in libinfinipath, which would take over SIGINT, SIGTERM and others as it is loaded: Ctrl-C
+# would end the process on the spot.
+os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
 
 from lynx._core import (
     DEFAULT_KEY_ANCHOR_BITS,
     DEFAULT_SINK_TOKENS,
     DEFAULT_VALUE_ANCHOR_BITS,
+    DURATION_BOUNDS_S,
     MANIFEST_VERSION,
     MAX_SINK_TOKENS,
     ArenaFull,
@@ -28,6 +34,7 @@ from lynx._core import (
     CudaCodec,
     CudaError,
     DType,
+    Durations,
     EncodeStats,
     Error,
     Extent,
@@ -40,8 +47,13 @@ from lynx._core import (
     ManifestShard,
     ManifestTensor,
     Node,
+    NodeMetrics,
+    Outcomes,
+    PartTimes,
     Peer,
+    PeerLimits,
     PeerLost,
+    PeerOptions,
     PlaneLayout,
     PlaneReceiver,
     PlaneSender,
@@ -83,6 +95,7 @@ __all__ = [
     "DEFAULT_KEY_ANCHOR_BITS",
     "DEFAULT_SINK_TOKENS",
     "DEFAULT_VALUE_ANCHOR_BITS",
+    "DURATION_BOUNDS_S",
     "MANIFEST_VERSION",
     "MAX_SINK_TOKENS",
     "ArenaFull",
@@ -95,6 +108,7 @@ __all__ = [
     "CudaCodec",
     "CudaError",
     "DType",
+    "Durations",
     "EncodeStats",
     "Error",
     "Extent",
@@ -107,8 +121,13 @@ __all__ = [
     "ManifestShard",
     "ManifestTensor",
     "Node",
+    "NodeMetrics",
+    "Outcomes",
+    "PartTimes",
     "Peer",
+    "PeerLimits",
     "PeerLost",
+    "PeerOptions",
     "PlaneLayout",
     "PlaneReceiver",
     "PlaneSender",

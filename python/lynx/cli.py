@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     keygen.set_defaults(run=_keygen)
 
     prefill = commands.add_parser(
-        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills once, then serves."
+        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills, then serves."
     )
     _add_address(prefill, "--listen", "where decode nodes connect to; port 0 takes a free one")
     _add_key(prefill)
@@ -118,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_context(prefill)
     _add_common(prefill)
+    _add_observing(prefill)
     prefill.add_argument("--once", action="store_true", help="end when the first decode node leaves")
     prefill.set_defaults(run=_prefill)
 
@@ -127,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_key(decode)
     _add_decoding(decode)
     _add_common(decode)
+    _add_observing(decode)
     _add_output(decode)
     decode.set_defaults(run=_decode)
 
@@ -139,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_context(demo)
     _add_decoding(demo)
     _add_common(demo, bandwidth="250Mbit")
+    _add_observing(demo, "; the decode process takes the one after it")
     _add_output(demo)
     demo.set_defaults(run=_demo)
     return parser
@@ -181,9 +184,29 @@ def _add_common(parser: argparse.ArgumentParser, bandwidth: str = "unlimited") -
     parser.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
 
 
+def _add_observing(parser: argparse.ArgumentParser, also: str = "") -> None:
+    parser.add_argument(
+        "--trace",
+        type=_file,
+        metavar="FILE",
+        help="write what moved when, for https://ui.perfetto.dev (docs/metrics.md)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=_port,
+        metavar="PORT",
+        help=f"answer Prometheus on this port of 127.0.0.1, 0 for a free one{also}",
+    )
+
+
 def _add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=_positive, default=2048, metavar="N", help="tokens of the prompt (default 2048)"
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="prefill anew for each request and send the cache while it is computed (default: prefill once, before)",
     )
 
 
@@ -194,7 +217,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
         type=_modes,
         default="bf16,int8,int4,lynx",
         metavar="LIST",
-        help="of bf16, int8, int4, lynx (default all)",
+        help="of bf16, int8, int4, lynx, lynx-exact (default bf16,int8,int4,lynx)",
     )
     parser.add_argument(
         "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
@@ -241,6 +264,18 @@ def _writable(text: str) -> Path:
     if text != "-" and not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written: there is no directory {path.parent}")
     return path
+
+
+def _file(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError("a trace cannot go to standard output: name a file")
+    return _writable(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
 
 
 def _positive(text: str) -> int:
@@ -322,8 +357,11 @@ def _prefill(arguments: argparse.Namespace) -> int:
         provider=arguments.provider,
         bytes_per_second=arguments.bandwidth,
         once=arguments.once,
+        live=arguments.live,
         key=_key(arguments),
         insecure=arguments.insecure,
+        trace=arguments.trace,
+        metrics_port=arguments.metrics_port,
     )
     _with_sink(arguments, lambda emit: run(options, emit))
     return 0
@@ -346,6 +384,8 @@ def _decode(arguments: argparse.Namespace) -> int:
         wait=arguments.wait,
         timeout_s=arguments.timeout,
         key=_key(arguments),
+        trace=arguments.trace,
+        metrics_port=arguments.metrics_port,
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
@@ -362,13 +402,25 @@ def _demo(arguments: argparse.Namespace) -> int:
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
     if arguments.policy:
         decode += ["--policy", arguments.policy]
+    first, second = _metrics_ports(arguments.metrics_port)
+    live = ["--live"] if arguments.live else []
     options = DemoOptions(
-        prefill=[*common, "--context", str(arguments.context), "--bandwidth", rate],
-        decode=[*common, *decode],
+        prefill=[*common, *first, "--context", str(arguments.context), "--bandwidth", rate, *live],
+        decode=[*common, *second, *decode],
         model=arguments.model,
+        trace=arguments.trace,
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
+
+
+def _metrics_ports(port: int | None) -> tuple[list[str], list[str]]:
+    """What the prefill and the decode process are told."""
+    if port is None:
+        return [], []
+    if port == 65535:
+        raise ValueError("--metrics-port 65535: there is no port after it for the decode process")
+    return ["--metrics-port", str(port)], ["--metrics-port", str(port + 1 if port else 0)]
 
 
 def _policy(arguments: argparse.Namespace) -> Policy | None:

@@ -51,7 +51,7 @@ def test_the_decode_loop_takes_a_request_in_shards_like_any_other(pairs: list[Pa
     engine = TransformersEngine(tiny_model)
     prefilled = engine.prefill(PROMPT)
     whole = make_manifest(
-        prefilled.layers, CacheCoding(), request_id=1, model="tiny", first_token=prefilled.first_token
+        engine.layers, len(PROMPT), CacheCoding(), request_id=1, model="tiny", first_token=prefilled.first_token
     )
     tokens = []
     for ranks in (1, 2):

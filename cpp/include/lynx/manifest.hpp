@@ -63,7 +63,8 @@ struct LYNX_API Manifest {
     std::uint64_t request_id = 0;
     std::string model;
     std::uint32_t context_tokens = 0;
-    /// The token that prefill sampled from its exact cache; -1 if there is none.
+    /// The token that prefill sampled from its exact cache; -1 while prefill still runs: it follows (see
+    /// PlaneReceiver::first_token).
     std::int32_t first_token = -1;
     /// How many parts of each tensor are sent: 1 for the anchors alone, 2 with the residuals, 3 with the exact tiers.
     std::uint8_t parts = 2;

@@ -10,6 +10,7 @@
 #include "lynx/export.hpp"
 #include "lynx/fabric.hpp"
 #include "lynx/manifest.hpp"
+#include "lynx/metrics.hpp"
 
 namespace lynx {
 
@@ -45,6 +46,9 @@ class LYNX_API Node {
     /// The chunk size that suits the bandwidth measured to this peer: about 2 ms of it, 64 KiB to 1 MiB;
     /// kDefaultChunkBytes as long as none is known.
     [[nodiscard]] std::uint32_t chunk_bytes_for(PeerId peer) const noexcept;
+
+    /// What was counted since the node was made. From any thread, at any time: holds up no transfer.
+    [[nodiscard]] NodeMetrics metrics() const noexcept;
 
     [[nodiscard]] std::size_t arena_bytes() const noexcept;
     [[nodiscard]] std::size_t arena_free_bytes() const noexcept;

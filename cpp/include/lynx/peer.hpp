@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxMessageBytes = 1u << 20;
 /// What one peer may take of this node. An offer beyond it is refused in words and takes no memory; a peer that sends
 /// more than may wait unread is dropped.
 struct PeerLimits {
-    std::uint32_t max_requests = 64;           ///< its transfers to this node that are under way, or offered, at once
+    std::uint32_t max_requests = 256;          ///< its transfers to this node that are under way, or offered, at once
     std::uint64_t max_bytes = 0;               ///< of slots in the arena that they have at once; 0: the whole arena
     std::size_t max_queued = 1024;             ///< offers, and the embedder's messages, that nobody has taken yet
     std::size_t max_queued_bytes = 64u << 20;  ///< of each of the two
@@ -63,6 +63,9 @@ class LYNX_API Peer {
     /// while waiting, on the caller's thread; what it throws ends the wait, and the offer is taken back.
     [[nodiscard]] PlaneSender offer(Manifest manifest, Deadline deadline, const SenderOptions& options = {},
                                     const std::function<void()>& poll = {});
+    /// Sending side, once, where the manifest has no first token: prefill has sampled it. Throws InvalidArgument for a
+    /// negative token and where the receiver knows one already, what ended the transfer, PeerLost.
+    void send_first_token(PlaneSender& sender, std::int32_t token);
     /// Receiving side: waits for the next offer, takes a slot for it and grants it. Nothing at the deadline. An offer
     /// that cannot be taken (too large, not understood) is refused in words, and thrown here; what exceeds
     /// PeerLimits::max_requests is refused without being shown here. One for which other requests leave no room in the

@@ -7,11 +7,13 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lynx/codec.hpp"
 #include "lynx/deadline.hpp"
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
+#include "lynx/metrics.hpp"
 #include "lynx/node.hpp"
 
 namespace lynx {
@@ -65,11 +67,20 @@ class LYNX_API PlaneReceiver {
     /// The finest part that is complete for all layers, with every part before it; nothing before the anchor is. What a
     /// transfer that has failed leaves behind.
     [[nodiscard]] std::optional<unsigned> tier() const;
+    /// When the parts of the tensors came, of those of which anything has.
+    [[nodiscard]] std::vector<PartTimes> timeline() const;
     /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;
     /// Waits for a revision newer than `after`; the current one, whether newer or the deadline passed.
     [[nodiscard]] Revision wait_newer(std::uint64_t after, Deadline deadline) const;
+
+    /// The token that prefill sampled: at once if the manifest has it, else once it has come. Nothing at the deadline.
+    /// Throws what ended the transfer.
+    [[nodiscard]] std::optional<std::int32_t> first_token(Deadline deadline) const;
+    /// Tells it, once, where the manifest has none; lynx::Peer does. Throws ProtocolError for a negative token and for
+    /// a second one.
+    void set_first_token(std::int32_t token);
 
     /// Decodes K or V of a layer, of all of its pieces in the manifest, from all planes through `part` (bit for bit
     /// from kExactPart) into `destination` (any dtype and strides), whose first element is that of the first piece.
@@ -79,9 +90,9 @@ class LYNX_API PlaneReceiver {
 
     /// Ends the transfer: waiting calls throw `error`. What is complete stays readable. The first error stays.
     void fail(const std::exception_ptr& error) noexcept;
-    /// The sender has stopped after posting so many chunks: ends the slot's keys, after which it may be given back. Where
-    /// a provider cannot tell when writes have landed, waits first until they are all in, or nothing more has come for a
-    /// quarter of a second. False at the deadline.
+    /// The sender has stopped after posting so many chunks: ends the slot's keys, after which it may be given back.
+    /// Where a provider cannot tell when writes have landed, waits first until they are all in, or nothing more has
+    /// come for a quarter of a second. False at the deadline.
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
 
     struct State;  // cpp/src/stream/receive_state.hpp

@@ -7,11 +7,13 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lynx/codec.hpp"
 #include "lynx/deadline.hpp"
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
+#include "lynx/metrics.hpp"
 #include "lynx/node.hpp"
 
 namespace lynx {
@@ -72,6 +74,8 @@ class LYNX_API PlaneSender {
     /// Waits until every chunk has been written. False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait_written(Deadline deadline);
     [[nodiscard]] SendProgress progress() const;
+    /// When the parts of the tensors left, of those of which anything has.
+    [[nodiscard]] std::vector<PartTimes> timeline() const;
     [[nodiscard]] const Manifest& manifest() const noexcept;
 
     [[nodiscard]] bool failed() const noexcept;

@@ -126,6 +126,9 @@ class LYNX_API ShardedReceiver {
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;
     [[nodiscard]] Revision wait_newer(std::uint64_t after, Deadline deadline) const;
 
+    /// Whichever sender knows it first.
+    [[nodiscard]] std::optional<std::int32_t> first_token(Deadline deadline) const;
+
     /// `destination` is of all heads of the rank's shard.
     void decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination) const;
 

@@ -156,6 +156,11 @@ PlaneSender Peer::granted(Manifest manifest, const Grant& grant, const SenderOpt
     }
 }
 
+void Peer::send_first_token(PlaneSender& sender, std::int32_t token) {
+    sender.state()->set_first_token(token);
+    impl_->post(MessageType::kFirstToken, FirstToken{sender.manifest().request_id, token}.serialize());
+}
+
 std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const ReceiverOptions& options) {
     auto bytes = impl_->next(impl_->offers, deadline);
     if (!bytes) return std::nullopt;

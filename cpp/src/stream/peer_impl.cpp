@@ -128,6 +128,13 @@ void Peer::Impl::close_incoming(std::uint64_t request_id) noexcept {
     incoming.erase(request_id);
 }
 
+void Peer::Impl::on_first_token(const FirstToken& first) {
+    const std::lock_guard lock(mutex);
+    const auto it = incoming.find(first.request_id);
+    if (const auto receiver = it != incoming.end() ? it->second.receiver.lock() : nullptr)
+        receiver->set_first_token(first.token);
+}
+
 void Peer::Impl::on_message(ControlMessage message) {
     switch (static_cast<MessageType>(message.type)) {
         case MessageType::kOffer: return on_offer(std::move(message));
@@ -144,6 +151,7 @@ void Peer::Impl::on_message(ControlMessage message) {
         case MessageType::kCancelled: return on_cancelled(Notice::parse(message.payload));
         case MessageType::kSent: return on_sent(Sent::parse(message.payload));
         case MessageType::kResend: return on_resend(Resend::parse(message.payload));
+        case MessageType::kFirstToken: return on_first_token(FirstToken::parse(message.payload));
         case MessageType::kResume: return on_resume(Notice::parse(message.payload).request_id);
         case MessageType::kResumed: return on_resumed(Resumption::parse(message.payload));
         case MessageType::kDone: return on_done(Notice::parse(message.payload).request_id);
@@ -202,7 +210,10 @@ void Peer::Impl::on_reply(std::uint64_t request_id, ControlMessage message) {
 void Peer::Impl::on_done(std::uint64_t request_id) {
     const std::lock_guard lock(mutex);
     const auto it = outgoing.find(request_id);
-    if (it != outgoing.end()) it->second.done = true;
+    if (it != outgoing.end()) {
+        it->second.done = true;
+        if (const auto sender = it->second.sender.lock()) sender->on_confirmed();
+    }
     changed.notify_all();
 }
 

@@ -54,6 +54,7 @@ struct Peer::Impl final : LinkHandler {
     [[nodiscard]] bool on_tick() override;
     void on_link_down() noexcept override;
     void on_link_up() override;
+    void on_missed_heartbeat() noexcept override { node.impl()->metrics.heartbeats_missed.add(); }
     void on_link_lost(const std::exception_ptr& cause) noexcept override { lose(cause); }
 
     /// Room for a transfer of this side. Throws Timeout, ArenaFull, PeerLost, and what `poll` throws.
@@ -124,6 +125,7 @@ struct Peer::Impl final : LinkHandler {
     void on_done(std::uint64_t request_id);
     void on_sent(const Sent& sent);
     void on_resend(const Resend& resend);
+    void on_first_token(const FirstToken& first);
     void on_resume(std::uint64_t request_id);
     void on_resumed(const Resumption& resumption);
     /// Tells what was sent, asks for what is missing, and where to go on.

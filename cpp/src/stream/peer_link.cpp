@@ -178,6 +178,7 @@ void PeerLink::listen(const std::stop_token& stop, ControlChannel& channel) {
     // Counted by what was listened and in vain, not by a clock: while this process is stopped, or this thread is kept
     // from running, nobody can tell whether the peer is silent.
     Clock::duration silent{};
+    auto heartbeats_due = silent / options_.heartbeat_interval;
     bool busy = false;
     while (!stop.stop_requested()) {
         const Clock::duration slice = busy ? kListenSliceWhenBusy : kListenSlice;
@@ -185,9 +186,13 @@ void PeerLink::listen(const std::stop_token& stop, ControlChannel& channel) {
         auto frame = channel.receive(Deadline(begin + slice), {.grace = options_.lost_after});
         if (frame) {
             silent = {};
+            heartbeats_due = 0;
             on_frame(std::move(*frame));
         } else {
             silent += std::min<Clock::duration>(Clock::now() - begin, kLongestSlice);
+            // The first may be just a little late.
+            for (; heartbeats_due < silent / options_.heartbeat_interval; ++heartbeats_due)
+                if (heartbeats_due > 0) handler_.on_missed_heartbeat();
             if (silent >= options_.lost_after)
                 throw PeerLost(text("the peer at ", peer_name(), " has been silent for ", in_seconds(silent),
                                     ", without a heartbeat: it was stopped, or the link to it is cut; connect anew to "

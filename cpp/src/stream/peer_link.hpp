@@ -28,6 +28,8 @@ class LinkHandler {
     virtual void on_message(ControlMessage message) = 0;
     /// After every message and now and then without one. True to be called again soon.
     [[nodiscard]] virtual bool on_tick() = 0;
+    /// A heartbeat of the peer did not come in time.
+    virtual void on_missed_heartbeat() noexcept = 0;
     /// The connection is broken, and a new one is waited for.
     virtual void on_link_down() noexcept = 0;
     /// It is there. Messages of the old one that had not come are sent again by themselves.

@@ -94,7 +94,7 @@ struct Listener::Impl {
             try {
                 theirs = receive_hello(greeting.channel, deadline);
             } catch (const ProtocolError&) {
-                send_hello(greeting.channel, mine, deadline);  // so that the stranger hears which versions differ
+                answer_anyhow(greeting.channel, mine, deadline);
                 throw;
             }
             if (theirs.resume) {
@@ -107,10 +107,20 @@ struct Listener::Impl {
                                                        LinkSession{.id = mine.session, .redial = {}}));
             }
         } catch (...) {
+            node.impl()->metrics.failed_handshakes.add();
             fail(std::current_exception());
         }
         const std::lock_guard lock(mutex);
         greeting.over = true;
+    }
+
+    // So that a stranger of another version hears which two they are.
+    static void answer_anyhow(ControlChannel& channel, const Hello& mine, Deadline deadline) noexcept {
+        try {
+            send_hello(channel, mine, deadline);
+        } catch (const std::exception&) {
+            // What it sent has ended the connection already.
+        }
     }
 
     [[nodiscard]] ControlChannel take(Greeting& greeting) {

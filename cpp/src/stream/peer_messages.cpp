@@ -44,28 +44,39 @@ Notice Notice::parse(ConstByteSpan bytes) {
 
 std::vector<std::byte> Sent::serialize() const {
     flatbuffers::FlatBufferBuilder b(64);
-    b.Finish(wire::CreateSent(b, request_id, parts));
+    b.Finish(wire::CreateSent(b, request_id, parts, round));
     return bytes_of(b);
 }
 
 Sent Sent::parse(ConstByteSpan bytes) {
     const auto& s = verified_root<wire::Sent>(bytes, "notice of what was sent");
-    return {s.request_id(), s.parts()};
+    return {s.request_id(), s.parts(), s.round()};
 }
 
 std::vector<std::byte> Resend::serialize() const {
     flatbuffers::FlatBufferBuilder b(256);
     std::vector<wire::Run> out;
-    for (const ChunkRun& run : runs) out.emplace_back(run.first, run.count);
-    b.Finish(wire::CreateResend(b, request_id, b.CreateVectorOfStructs(out)));
+    for (const ChunkRun& run : missing.runs) out.emplace_back(run.first, run.count);
+    b.Finish(wire::CreateResend(b, request_id, b.CreateVectorOfStructs(out), missing.round));
     return bytes_of(b);
 }
 
 Resend Resend::parse(ConstByteSpan bytes) {
     const auto& r = verified_root<wire::Resend>(bytes, "request to send again");
-    Resend out{r.request_id(), {}};
-    for (const wire::Run* run : *r.runs()) out.runs.push_back({run->first(), run->count()});
+    Resend out{r.request_id(), {{}, r.round()}};
+    for (const wire::Run* run : *r.runs()) out.missing.runs.push_back({run->first(), run->count()});
     return out;
+}
+
+std::vector<std::byte> FirstToken::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateFirstToken(b, request_id, token));
+    return bytes_of(b);
+}
+
+FirstToken FirstToken::parse(ConstByteSpan bytes) {
+    const auto& f = verified_root<wire::FirstToken>(bytes, "first token");
+    return {f.request_id(), f.token()};
 }
 
 std::vector<std::byte> Resumption::serialize() const {

@@ -28,6 +28,8 @@ enum class MessageType : std::uint8_t {
     kResumed = 13,   // receiver: a Resumption, the answer
     kSent = 16,      // sender: a Sent
     kResend = 17,    // receiver: a Resend
+
+    kFirstToken = 18,  // sender: a FirstToken
 };
 
 struct Hello {
@@ -64,6 +66,7 @@ struct Notice {
 struct Sent {
     std::uint64_t request_id = 0;
     std::uint8_t parts = 0;
+    std::uint32_t round = 0;
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Sent parse(ConstByteSpan bytes);  // throws ProtocolError
@@ -72,10 +75,19 @@ struct Sent {
 /// These chunks are missing or came damaged.
 struct Resend {
     std::uint64_t request_id = 0;
-    std::vector<ChunkRun> runs;
+    Missing missing;
 
     [[nodiscard]] std::vector<std::byte> serialize() const;
     [[nodiscard]] static Resend parse(ConstByteSpan bytes);  // throws ProtocolError
+};
+
+/// The token that prefill sampled, which the manifest did not have yet.
+struct FirstToken {
+    std::uint64_t request_id = 0;
+    std::int32_t token = -1;
+
+    [[nodiscard]] std::vector<std::byte> serialize() const;
+    [[nodiscard]] static FirstToken parse(ConstByteSpan bytes);  // throws ProtocolError
 };
 
 /// Where a transfer goes on.

@@ -24,6 +24,7 @@ void Peer::Impl::on_link_down() noexcept {
 
 void Peer::Impl::on_link_up() {
     down_ = false;
+    node.impl()->metrics.reconnects.add();
 }
 
 void Peer::Impl::repair() {
@@ -34,15 +35,16 @@ void Peer::Impl::repair() {
         for (auto& [id, request] : outgoing) {
             const auto sender = request.sender.lock();
             if (!sender || request.done) continue;
-            if (const auto parts = sender->take_sent())
-                news.emplace_back(MessageType::kSent, Sent{id, static_cast<std::uint8_t>(*parts)}.serialize());
+            if (const auto written = sender->take_sent())
+                news.emplace_back(MessageType::kSent,
+                                  Sent{id, static_cast<std::uint8_t>(written->parts), written->round}.serialize());
             if (ask_where_to_go_on(id, request, *sender))
                 news.emplace_back(MessageType::kResume, Notice{id, {}, 0}.serialize());
         }
         for (const auto& [id, request] : incoming)
             if (const auto receiver = request.receiver.lock())
-                if (auto runs = receiver->take_missing(Clock::now()); !runs.empty())
-                    news.emplace_back(MessageType::kResend, Resend{id, std::move(runs)}.serialize());
+                if (auto missing = receiver->take_missing(Clock::now()); !missing.runs.empty())
+                    news.emplace_back(MessageType::kResend, Resend{id, std::move(missing)}.serialize());
     }
     for (auto& [type, payload] : news) link.post(type, std::move(payload));
 }
@@ -93,14 +95,14 @@ void Peer::Impl::on_sent(const Sent& sent) {
     const std::lock_guard lock(mutex);
     const auto it = incoming.find(sent.request_id);
     if (const auto receiver = it != incoming.end() ? it->second.receiver.lock() : nullptr)
-        receiver->on_sent(sent.parts);
+        receiver->on_sent({sent.parts, sent.round});
 }
 
 void Peer::Impl::on_resend(const Resend& resend) {
     const std::lock_guard lock(mutex);
     const auto it = outgoing.find(resend.request_id);
     const auto sender = it != outgoing.end() ? it->second.sender.lock() : nullptr;
-    if (sender && !sender->resend(resend.runs))
+    if (sender && !sender->resend(resend.missing))
         throw ProtocolError(text("the peer at ", link.peer_name(), " asks for chunks of request ", resend.request_id,
                                  " again that it was never sent"));
 }

@@ -88,6 +88,21 @@ Revision PlaneReceiver::wait_newer(std::uint64_t after, Deadline deadline) const
     return revision();
 }
 
+std::vector<PartTimes> PlaneReceiver::timeline() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->times.begun();
+}
+
+std::optional<std::int32_t> PlaneReceiver::first_token(Deadline deadline) const {
+    if (!wait_for(*state_, deadline, [&] { return state_->first_token >= 0; })) return std::nullopt;
+    const std::lock_guard lock(state_->mutex);
+    return state_->first_token;
+}
+
+void PlaneReceiver::set_first_token(std::int32_t token) {
+    state_->set_first_token(token);
+}
+
 std::optional<unsigned> PlaneReceiver::tier() const {
     const std::lock_guard lock(state_->mutex);
     std::optional<unsigned> tier;

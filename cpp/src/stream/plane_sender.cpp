@@ -79,10 +79,15 @@ void PlaneSender::put(std::uint32_t layer, TensorRole role, const TensorView& so
     std::uint64_t exact_bytes = 0;
     if (layout.has_exact()) {
         exact_bytes = layout.exact_index().bytes + s.codec.encode_exact(source, layout, coded);
-        // The last write is whole: what another request has left in this memory is not the receiver's to see.
-        const ByteSpan sent = slot.subspan(s.layout.exact_extent(tensor, exact_bytes).offset,
-                                           s.layout.exact_extent(tensor, exact_bytes).bytes);
+        // The last write ends on a cache line: what another request has left in this memory is not the receiver's to
+        // see.
+        const Extent exact = s.layout.exact_extent(tensor, exact_bytes);
+        const ByteSpan sent = slot.subspan(exact.offset, exact.bytes);
         if (sent.size() > exact_bytes) std::memset(sent.data() + exact_bytes, 0, sent.size() - exact_bytes);
+    }
+    {
+        const std::lock_guard lock(s.mutex);
+        s.layout.trim_exact(tensor, exact_bytes);
     }
     if (place.bytes != 0) TensorHead::write(s.layout, tensor, exact_bytes, seed, slot);
     s.on_put(tensor, exact_bytes, stats.nonfinite_vectors);
@@ -109,6 +114,10 @@ bool PlaneSender::wait_written(Deadline deadline) {
 SendProgress PlaneSender::progress() const {
     const std::lock_guard lock(state_->mutex);
     return state_->progress;
+}
+
+std::vector<PartTimes> PlaneSender::timeline() const {
+    return state_->timeline();
 }
 
 const Manifest& PlaneSender::manifest() const noexcept {

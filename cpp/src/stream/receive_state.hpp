@@ -11,6 +11,7 @@
 #include "lynx/slot_layout.hpp"
 #include "stream/chunk_run.hpp"
 #include "stream/node_impl.hpp"
+#include "stream/timeline.hpp"
 
 namespace lynx {
 
@@ -51,11 +52,13 @@ struct PlaneReceiver::State {
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
 
     // For whoever carries messages to the sender (see stream/peer_messages.hpp).
-    /// The sender has written all chunks of the first so many parts.
-    void on_sent(unsigned parts) noexcept;
+    /// The sender has written these.
+    void on_sent(const Written& written) noexcept;
+    /// Throws ProtocolError for a negative one and for a second one.
+    void set_first_token(std::int32_t token);
     /// Chunks to ask for again: damaged, or missing though they were sent; may be empty. Looked at every few
     /// milliseconds. Fails the transfer if a chunk does not come whole however often it is asked for.
-    [[nodiscard]] std::vector<ChunkRun> take_missing(Clock::time_point now);
+    [[nodiscard]] Missing take_missing(Clock::time_point now);
     /// For a sender that has lost its connection and comes again: a grant with keys of its own, the old ones end.
     [[nodiscard]] Grant grant_anew();
     /// One byte a chunk: 1 if it is here.
@@ -76,11 +79,12 @@ struct PlaneReceiver::State {
     // Not an owner: see PlaneSender::State.
     Node::Impl& node;
     const Manifest manifest;
-    const SlotLayout layout;
+    SlotLayout layout;  // its exact parts are trimmed, under the mutex, as their sizes come; else it stays as it is
     const std::uint64_t bytes_per_second;
     const Codec& codec;
     ArenaBlock block;
     const std::uint64_t seed;
+    const Clock::time_point granted = Clock::now();
     std::uint32_t slot = 0;  // set once, before the state is shared
 
     mutable std::mutex mutex;
@@ -94,12 +98,17 @@ struct PlaneReceiver::State {
     std::vector<std::uint32_t> damaged;                         // to be asked for again
     std::vector<std::array<std::uint32_t, kMaxParts>> missing;  // chunks, by tensor and part
     unsigned parts_sent = 0;                                    // what the sender says, since it was last asked
+    std::uint32_t round = 0;                                    // how often it was asked
     Clock::time_point last_arrival{};
+    std::int32_t first_token;  // -1 until it has come
     Clock::time_point settling_since{};
     Revision revision;
     std::uint64_t arrivals = 0;
     bool settled = false;  // the sender has stopped, and what it posted is in
+    bool counted = false;  // its outcome is among the metrics
     std::exception_ptr error;
+    Timeline times;
+    unsigned parts_ready = 0;  // of all tensors
 
    private:
     // The mutex is held.

@@ -30,7 +30,10 @@ PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, c
       priority(options.priority),
       bucket(lower_rate(options.bytes_per_second, grant_.bytes_per_second)),
       chunks(layout.chunks(), Chunk::kNotPut),
-      put(layout.tensors()) {
+      put(layout.tensors()),
+      first_token(manifest.first_token),
+      times(layout),
+      queued(layout.tensors()) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         progress.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) unwritten.at(p) += layout.chunks(t, p).count();
@@ -89,9 +92,13 @@ void PlaneSender::State::start_at(double from) {
     served = std::max(served, from);
 }
 
-void PlaneSender::State::on_posted() {
+void PlaneSender::State::on_posted(std::uint32_t number, Clock::time_point now) {
     const std::lock_guard lock(mutex);
     chunks_posted += 1;
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    times.touch(chunk.tensor, chunk.part, now);
+    const auto send_class = static_cast<unsigned>(priority.classes.at(chunk.part));
+    node.metrics.queue_wait.at(send_class).observe(now - queued[chunk.tensor].at(chunk.part));
 }
 
 bool PlaneSender::State::has_ended() {
@@ -104,6 +111,15 @@ void PlaneSender::State::set(std::uint32_t number, Chunk state) {
     const auto done = [](Chunk c) { return c == Chunk::kWritten || c == Chunk::kUnused; };
     unwritten.at(chunk.part) += done(chunks[number]) ? 1U : 0U;
     unwritten.at(chunk.part) -= done(state) ? 1U : 0U;
+    PartTimes& part = times.at(chunk.tensor, chunk.part);
+    if (chunks[number] == Chunk::kWritten) {
+        part.bytes -= chunk.extent.bytes;
+        part.chunks -= 1;
+    }
+    if (state == Chunk::kWritten) {
+        part.bytes += chunk.extent.bytes;
+        part.chunks += 1;
+    }
     chunks[number] = state;
     if (state == Chunk::kPending && !error && !stopped) pending.at(chunk.part).insert(number);
 }
@@ -114,22 +130,37 @@ void PlaneSender::State::leave_flight(std::uint32_t number, Chunk state) {
     changed.notify_all();
 }
 
+void PlaneSender::State::send_again(std::uint32_t number) {
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    progress.resent_bytes += chunk.extent.bytes;
+    times.at(chunk.tensor, chunk.part).resent += 1;
+    queued[chunk.tensor].at(chunk.part) = Clock::now();  // of the part's other chunks, which are mostly gone, too
+    node.metrics.resent_chunks.add();
+}
+
 void PlaneSender::State::end(const std::exception_ptr& cause) {
     if (!error) error = cause;
+    if (!counted) node.metrics.sent.add(cause, all_written());
+    counted = true;
     for (auto& queue : pending) queue.clear();
     changed.notify_all();
 }
 
 void PlaneSender::State::put_back(std::uint32_t number, bool was_posted) {
     const std::lock_guard lock(mutex);
-    if (was_posted) progress.resent_bytes += layout.chunk(number).extent.bytes;
+    if (was_posted) send_again(number);
     leave_flight(number, Chunk::kPending);
 }
 
-void PlaneSender::State::on_written(std::uint32_t number) {
+void PlaneSender::State::on_written(std::uint32_t number, Clock::time_point now) {
     const std::lock_guard lock(mutex);
     const SlotLayout::Chunk chunk = layout.chunk(number);
     leave_flight(number, Chunk::kWritten);
+    times.touch(chunk.tensor, chunk.part, now);
+    node.metrics.sent_bytes.at(chunk.part).add(chunk.extent.bytes);
+    node.metrics.sent_chunks.at(chunk.part).add();
+    if (priority.deadline != Clock::time_point::max())
+        node.metrics.lateness.at(chunk.part).observe(now - priority.deadline);
     std::uint64_t& written = progress.written_bytes.at(chunk.part);
     // What is sent again counts once.
     written = std::min(written + chunk.extent.bytes, progress.part_bytes.at(chunk.part));
@@ -160,6 +191,7 @@ void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes,
     if (error) std::rethrow_exception(error);
     progress.nonfinite_vectors += nonfinite_vectors;
     put[tensor] = true;
+    queued[tensor].fill(Clock::now());
     tensors_put += 1;
     for (unsigned p = 0; p < layout.parts(); ++p) {
         const auto all = layout.chunks(tensor, p);
@@ -169,6 +201,35 @@ void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes,
         if (p == kExactPart) progress.part_bytes[p] -= all_bytes - layout.exact_extent(tensor, exact_bytes).bytes;
     }
     changed.notify_all();
+}
+
+std::vector<PartTimes> PlaneSender::State::timeline() {
+    const std::lock_guard lock(mutex);
+    std::vector<PartTimes> parts = times.begun();
+    for (PartTimes& part : parts) {
+        const auto range = layout.chunks(part.tensor, part.part);
+        part.complete = std::all_of(chunks.begin() + range.begin, chunks.begin() + range.end,
+                                    [](Chunk c) { return c == Chunk::kWritten || c == Chunk::kUnused; });
+    }
+    return parts;
+}
+
+void PlaneSender::State::on_confirmed() noexcept {
+    const std::lock_guard lock(mutex);
+    if (!counted) node.metrics.sent.done.add();
+    counted = true;
+}
+
+void PlaneSender::State::set_first_token(std::int32_t token) {
+    const std::lock_guard lock(mutex);
+    if (error) std::rethrow_exception(error);
+    if (token < 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; it has to be 0 or more"));
+    if (first_token >= 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; the receiver has already been told ", first_token));
+    first_token = token;
 }
 
 bool PlaneSender::State::all_written() const {
@@ -192,29 +253,30 @@ std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline)
     return chunks_posted;
 }
 
-std::optional<unsigned> PlaneSender::State::take_sent() {
+std::optional<Written> PlaneSender::State::take_sent() {
     const std::lock_guard lock(mutex);
     unsigned sent = 0;
     while (sent < layout.parts() && unwritten.at(sent) == 0) ++sent;
     if (error || sent <= told_sent) return std::nullopt;
     told_sent = sent;
-    return sent;
+    return Written{sent, round};
 }
 
-bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
+bool PlaneSender::State::resend(const Missing& missing) {
     {
         const std::lock_guard lock(mutex);
-        for (const ChunkRun& run : runs) {
+        for (const ChunkRun& run : missing.runs) {
             if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
                 if (chunks[n] == Chunk::kNotPut) return false;
                 // Others are on their way already; or the receiver does not know yet that there is no such chunk.
                 if (chunks[n] != Chunk::kWritten) continue;
-                progress.resent_bytes += layout.chunk(n).extent.bytes;
+                send_again(n);
                 set(n, Chunk::kPending);
             }
         }
         told_sent = 0;
+        round = missing.round;
     }
     node.wake();
     return true;
@@ -250,7 +312,7 @@ void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t
         grant = given;
         for (std::uint32_t n = 0; n < chunks.size(); ++n) {
             if (chunks[n] == Chunk::kWritten && arrived[n] == 0) {
-                progress.resent_bytes += layout.chunk(n).extent.bytes;
+                send_again(n);
                 set(n, Chunk::kPending);
             } else if (chunks[n] == Chunk::kPending && arrived[n] != 0) {
                 pending.at(layout.chunk(n).part).erase(n);

@@ -236,6 +236,18 @@ Revision ShardedReceiver::wait_newer(std::uint64_t after, Deadline deadline) con
     return revision();
 }
 
+std::optional<std::int32_t> ShardedReceiver::first_token(Deadline deadline) const {
+    std::optional<std::int32_t> token;
+    (void)impl_->wait_for(deadline, [&] {
+        for (const ShardSource& s : impl_->sources) {
+            const std::lock_guard lock(s.receiver->state()->mutex);
+            if (s.receiver->state()->first_token >= 0) token = s.receiver->state()->first_token;
+        }
+        return token.has_value();
+    });
+    return token;
+}
+
 void ShardedReceiver::decode(std::uint32_t layer, TensorRole role, unsigned part,
                              const MutableTensorView& destination) const {
     const auto name = [&] { return text(role == TensorRole::kKey ? "K" : "V", " of layer ", layer); };

@@ -113,13 +113,8 @@ TEST(PeerHeartbeat, LargeMessagesGoInPiecesSoThatOthersNeedNotWait) {
 TEST(PeerHeartbeat, PiecesThatNeverEndAreNotCollectedForEver) {
     Node node(small());
     Stranger stranger(node);
-    try {
-        for (int i = 0; i < 1000; ++i)
-            stranger.channel.send(static_cast<std::uint8_t>(MessageType::kPiece), std::vector<std::byte>(16u << 10),
-                                  Deadline::after(200ms));
-        FAIL() << "all of it was taken";
-    } catch (const Error&) {
-    }
+    // A little more than is collected: the sockets hold what is not read any more.
+    for (int i = 0; i < 260; ++i) send(stranger.channel, MessageType::kPiece, std::vector<std::byte>(16u << 10));
     EXPECT_THROW((void)stranger.peer->receive_message(soon()), ProtocolError);
 }
 

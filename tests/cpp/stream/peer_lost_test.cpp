@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "fabric/providers_for_tests.hpp"
+#include "lynx/slot_layout.hpp"
 #include "stream/cache.hpp"
 #include "stream/peer_process.hpp"
 #include "stream/peer_stranger.hpp"
@@ -24,7 +25,8 @@ constexpr const char* kHeldLock =
 struct Survivor {
     explicit Survivor(const std::string& provider, const std::string& host = "127.0.0.1",
                       const PeerOptions& options = {})
-        : node({.fabric = {provider, host}, .arena_bytes = 64u << 20}), listener(node, host, 0, options) {}
+        : node({.fabric = {provider, host}, .arena_bytes = 64u << 20}),
+          listener(node, host, 0, {.allow_unauthenticated = true}, options) {}
 
     Node node;
     Listener listener;
@@ -141,8 +143,8 @@ constexpr const char* kThere = "10.231.7.2";
 
 // A process at the other end of a virtual cable.
 struct Cable {
-    Cable(const std::string& role, const std::string& provider, std::uint16_t port)
-        : process(role, provider, kHere, port, kThere) {
+    Cable(const std::string& role, const std::string& provider, std::uint16_t port, int reconnect_for_s = 0)
+        : process(role, provider, kHere, port, kThere, reconnect_for_s) {
         const std::string there = std::to_string(process.pid());
         const std::string inside = "nsenter -t " + there + " -n ip ";
         joined = process.says("alone") && ip("link add far0 type veth peer name far1") == 0 &&
@@ -183,6 +185,51 @@ TEST_P(ACutLink, IsALostPeerInTimeAndTheNextRequestOverAnotherLinkWorks) {
         ASSERT_TRUE(peer);
         auto sender = peer->offer(here.cache.manifest(1), Deadline::after(20s));
         here.cache.put_all(sender);
+        EXPECT_TRUE(peer->finish(sender, Deadline::after(20s)));
+    });
+    if (!reason.empty()) GTEST_SKIP() << reason;
+}
+
+TEST_P(ACutLink, ThatIsMendedInTimeGoesOnWhereItWas) {
+    if (GetParam() == "shm") GTEST_SKIP() << "shm has no link";
+    const std::string reason = in_a_network_of_its_own([&] {
+        ASSERT_EQ(ip(std::string("addr add ") + kHere + "/32 dev lo"), 0);
+        PeerOptions options;
+        options.reconnect_for = 60s;
+        Survivor here(GetParam(), kHere, options);
+        Cable cable("decode", GetParam(), here.listener.port(), 60);
+        ASSERT_TRUE(cable.joined);
+        auto peer = here.listener.accept(Deadline::after(20s));
+        ASSERT_TRUE(peer);
+        auto sender = peer->offer(here.cache.manifest(1), Deadline::after(20s), {.bytes_per_second = 500'000});
+        here.cache.put_all(sender);
+        ASSERT_TRUE(cable.process.says("granted"));
+        std::this_thread::sleep_for(300ms);
+        ASSERT_EQ(ip("link set far0 down"), 0);
+        std::this_thread::sleep_for(3s);  // both take the other one for lost
+        ASSERT_EQ(ip("link set far0 up"), 0);
+        EXPECT_TRUE(peer->finish(sender, Deadline::after(40s)));
+        EXPECT_TRUE(cable.process.says("complete"));
+        EXPECT_LT(sender.progress().resent_bytes, SlotLayout(here.cache.manifest(1)).bytes() / 4);
+    });
+    if (!reason.empty()) GTEST_SKIP() << reason;
+}
+
+TEST(ASlowLink, IsNotALostPeerWhileLargeMessagesCrossIt) {
+    const std::string reason = in_a_network_of_its_own([&] {
+        ASSERT_EQ(ip(std::string("addr add ") + kHere + "/32 dev lo"), 0);
+        Survivor here("auto", kHere);
+        Cable cable("decode", "auto", here.listener.port());
+        ASSERT_TRUE(cable.joined);
+        ASSERT_EQ(std::system("tc qdisc add dev far0 root tbf rate 800kbit burst 16k latency 50ms"), 0);
+        auto peer = here.listener.accept(Deadline::after(20s));
+        ASSERT_TRUE(peer);
+        peer->send_message(std::vector<std::byte>(500'000));  // five seconds of the link
+        TestCache small(1, 1, 8, 64);
+        const auto begin = Clock::now();
+        auto sender = peer->offer(small.manifest(1), Deadline::after(30s));  // waits its turn, and nobody is lost
+        EXPECT_GT(Clock::now() - begin, 2500ms);
+        small.put_all(sender);
         EXPECT_TRUE(peer->finish(sender, Deadline::after(20s)));
     });
     if (!reason.empty()) GTEST_SKIP() << reason;

@@ -13,17 +13,18 @@ namespace lynx::testing {
 inline constexpr const char* kPeerFlag = "--be-a-peer";
 
 /// The peer's side: connects to host:port and, as "prefill", sends one slow request after the other, or, as "decode",
-/// takes what is offered. One line for each thing that happens. If `network` is not empty, it first moves to a network
-/// namespace of its own and waits there for the interface of that name and this address. Ends with its stdin.
+/// takes what is offered. One line for each thing that happens. If `own_host` is not empty, it first moves to a network
+/// namespace of its own and waits until it is told that it has that address. Ends with its stdin.
 int be_a_peer(const std::string& role, const std::string& provider, const std::string& host, const std::string& port,
-              const std::string& own_host);
+              const std::string& own_host, const std::string& reconnect_for_s);
 
 /// The test's side.
 class PeerProcess {
    public:
     PeerProcess(const std::string& role, const std::string& provider, const std::string& host, std::uint16_t port,
-                const std::string& own_host = {})
-        : process_({kPeerFlag, role, provider, host, std::to_string(port), own_host}) {}
+                const std::string& own_host = {}, int reconnect_for_s = 0)
+        : process_({kPeerFlag, role, provider, host, std::to_string(port), own_host, std::to_string(reconnect_for_s)}) {
+    }
 
     /// Waits until it has said this line.
     [[nodiscard]] bool says(const std::string& line, Clock::duration at_most = std::chrono::seconds(20)) {

@@ -47,7 +47,7 @@ void take_requests(Peer& peer) {
 }  // namespace
 
 int be_a_peer(const std::string& role, const std::string& provider, const std::string& host, const std::string& port,
-              const std::string& own_host) {
+              const std::string& own_host, const std::string& reconnect_for_s) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     char go = 0;
     if (!own_host.empty()) {
@@ -62,7 +62,10 @@ int be_a_peer(const std::string& role, const std::string& provider, const std::s
     }).detach();
     try {
         const Node node({.fabric = {provider, own_host.empty() ? "127.0.0.1" : own_host}, .arena_bytes = 64u << 20});
-        Peer peer = Peer::connect(node, host, static_cast<std::uint16_t>(std::stoi(port)), Deadline::after(kPatience));
+        PeerOptions options;
+        options.reconnect_for = std::chrono::seconds(std::stoi(reconnect_for_s));
+        Peer peer = Peer::connect(node, host, static_cast<std::uint16_t>(std::stoi(port)), Deadline::after(kPatience),
+                                  {}, options);
         say("connected");
         role == "prefill" ? send_requests(peer) : take_requests(peer);
     } catch (const Error& e) {
@@ -74,8 +77,8 @@ int be_a_peer(const std::string& role, const std::string& provider, const std::s
 }  // namespace lynx::testing
 
 int main(int argc, char** argv) {
-    if (argc == 7 && std::strcmp(argv[1], lynx::testing::kPeerFlag) == 0)
-        return lynx::testing::be_a_peer(argv[2], argv[3], argv[4], argv[5], argv[6]);
+    if (argc == 8 && std::strcmp(argv[1], lynx::testing::kPeerFlag) == 0)
+        return lynx::testing::be_a_peer(argv[2], argv[3], argv[4], argv[5], argv[6], argv[7]);
     ::testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

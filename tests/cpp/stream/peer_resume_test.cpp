@@ -30,7 +30,7 @@ struct Relayed {
     explicit Relayed(const std::string& provider = "auto", const PeerOptions& options = persistent())
         : prefill(with_room(provider)),
           decode(with_room(provider)),
-          listener(prefill, "127.0.0.1", 0, options),
+          listener(prefill, "127.0.0.1", 0, {}, options),
           relay(listener.port()),
           to_prefill(Peer::connect(decode, "127.0.0.1", relay.port(), soon(), {}, options)),
           to_decode(*listener.accept(soon())) {}
@@ -147,7 +147,7 @@ TEST(PeerResume, OneThatComesTooLateIsLostOnBothSides) {
 TEST(PeerResume, APeerThatIsNotThereAnyMoreIsLostAtOnce) {
     Relayed pair;
     Node other(with_room());
-    Listener another(other, "127.0.0.1", 0, persistent());
+    Listener another(other, "127.0.0.1", 0, {}, persistent());
     pair.relay.turn_to(another.port());
     pair.cut_for(100ms);
     const auto begin = Clock::now();
@@ -194,6 +194,7 @@ TEST_P(PeerResumes, ATransferAndNothingThatHasArrivedIsSentAgain) {
     EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
     pair.to_prefill.finish(receiver);
     EXPECT_TRUE(pair.to_decode.finish(sender, soon()));
+    EXPECT_TRUE(sender.wait_written(soon()));
     EXPECT_GE(pair.relay.connections(), 2);
     const SendProgress progress = sender.progress();
     // What was landing just when its receiver was asked may be sent again; no more.

@@ -40,7 +40,7 @@ inline PeerOptions patient() {
 
 struct Stranger {
     explicit Stranger(const Node& node, const Hello& hello, const PeerOptions& options = patient())
-        : listener(node, "127.0.0.1", 0, options),
+        : listener(node, "127.0.0.1", 0, {}, options),
           channel(ControlChannel::connect("127.0.0.1", listener.port(), soon())) {
         send(channel, MessageType::kHello, hello.serialize());
         peer = listener.accept(soon());
