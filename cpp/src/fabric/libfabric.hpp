@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "fabric/handle.hpp"
@@ -17,6 +18,9 @@ class Libfabric final : public FabricBackend, public std::enable_shared_from_thi
     [[nodiscard]] const std::string& provider() const noexcept override { return name; }
     [[nodiscard]] bool delivery_complete() const noexcept override;
     [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory, MemoryAccess access) override;
+    [[nodiscard]] std::string why_no_device_memory() const override;
+    [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_device_memory(ByteSpan memory, MemoryAccess access,
+                                                                              int device) override;
     [[nodiscard]] std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
                                                                  const EndpointOptions& options) override;
 
@@ -27,6 +31,12 @@ class Libfabric final : public FabricBackend, public std::enable_shared_from_thi
     /// A description for one more endpoint: shm endpoints each have a name of their own.
     [[nodiscard]] InfoHandle endpoint_info() const;
 
+   private:
+    /// `device` is the CUDA device that the memory is of; none: host memory.
+    [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_kind(ByteSpan memory, MemoryAccess access,
+                                                                     std::optional<int> device);
+
+   public:
     // In opening order.
     InfoHandle info;
     std::string name;

@@ -165,8 +165,12 @@ InfoHandle make_hints(const std::string& provider) {
     return hints;
 }
 
-Candidate try_provider(const std::string& provider, const std::string& host) {
+Candidate try_provider(const std::string& provider, const std::string& host, bool device_memory) {
     const InfoHandle hints = make_hints(provider);
+    if (device_memory) {
+        hints->caps |= FI_HMEM;
+        hints->domain_attr->mr_mode |= FI_MR_HMEM;
+    }
     std::string node = host;
     if (provider == "shm") node = make_shm_name();
     const bool no_node = provider == "efa" || node.empty();
@@ -179,6 +183,7 @@ Candidate try_provider(const std::string& provider, const std::string& host) {
     // Not shm's: the reader then answers each write, and libfabric 1.17 crashes if the writer has closed meanwhile.
     InfoHandle list = ask(provider == "shm" ? 0 : FI_DELIVERY_COMPLETE);
     if (find_exact(list.get(), provider) == nullptr) list = ask(0);
+    if (device_memory && find_exact(list.get(), provider) == nullptr) return try_provider(provider, host);
     if (!list) {
         if (result != -FI_ENODATA) return {nullptr, text("fi_getinfo failed: ", reason_of(result))};
         return {nullptr, explain_absence(provider, host)};
@@ -210,7 +215,7 @@ InfoHandle choose_provider(const FabricOptions& options) {
             "Lynx does not know this provider; the names are auto, net, tcp, tcp;ofi_rxm, shm, sockets, "
             "verbs, efa";
         if (is_supported(name)) {
-            Candidate candidate = try_provider(name, options.host);
+            Candidate candidate = try_provider(name, options.host, options.device_memory);
             if (candidate.info) return std::move(candidate.info);
             reason = candidate.reason;
         }
@@ -219,7 +224,7 @@ InfoHandle choose_provider(const FabricOptions& options) {
                                " here has:", everything_refused(options.host)));
     }
     for (const std::string_view name : kAutoOrder) {
-        Candidate candidate = try_provider(std::string(name), options.host);
+        Candidate candidate = try_provider(std::string(name), options.host, options.device_memory);
         if (candidate.info) return std::move(candidate.info);
     }
     throw FabricError(text("no fabric provider is usable at host '", options.host,
