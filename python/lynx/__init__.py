@@ -26,6 +26,8 @@ from lynx._core import (
     CorruptData,
     CudaCodec,
     CudaError,
+    Device,
+    DevicePath,
     DType,
     EncodeStats,
     Error,
@@ -36,6 +38,7 @@ from lynx._core import (
     Listener,
     Manifest,
     ManifestTensor,
+    MemoryKind,
     Node,
     Peer,
     PeerLost,
@@ -61,6 +64,7 @@ from lynx._core import (
     cuda_description,
     fabric_version,
     list_providers,
+    open_cuda_device,
 )
 
 
@@ -84,6 +88,8 @@ __all__ = [
     "CudaCodec",
     "CudaError",
     "DType",
+    "Device",
+    "DevicePath",
     "EncodeStats",
     "Error",
     "Extent",
@@ -93,6 +99,7 @@ __all__ = [
     "Listener",
     "Manifest",
     "ManifestTensor",
+    "MemoryKind",
     "Node",
     "Peer",
     "PeerLost",
@@ -119,4 +126,5 @@ __all__ = [
     "cuda_description",
     "fabric_version",
     "list_providers",
+    "open_cuda_device",
 ]
