@@ -1,8 +1,12 @@
 // A CUDA device as lynx::Device: its memory, and streams that code and copy.
+#include <cuda.h>
 #include <cuda_runtime.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "core/text.hpp"
 #include "launch.cuh"
@@ -224,6 +228,8 @@ class CudaDevice final : public Device {
         return MemoryKind::kCuda;
     }
 
+    [[nodiscard]] std::optional<Dmabuf> export_dmabuf(ByteSpan memory) const override;
+
     void flush_remote_writes() override {
         if (ordering_ >= cudaGPUDirectRDMAWritesOrderingOwner) return;  // they are seen in order as it is
         const OnThread scope(number_);
@@ -238,6 +244,37 @@ class CudaDevice final : public Device {
     const int number_;
     int ordering_ = 0;
 };
+
+/// A function of the driver, which is not linked: what is built has to run where there is none.
+template <class Function>
+Function driver_function(const char* name, unsigned since) {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+#if CUDART_VERSION >= 12050
+    const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &result);
+#else
+    static_cast<void>(since);
+    const cudaError_t status = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
+#endif
+    static_cast<void>(cudaGetLastError());
+    return status == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function>(found) : nullptr;
+}
+
+std::optional<Dmabuf> CudaDevice::export_dmabuf(ByteSpan memory) const {
+    using Export = CUresult (*)(void*, CUdeviceptr, std::size_t, CUmemRangeHandleType, unsigned long long);
+    const OnThread scope(number_);
+    const auto export_range = driver_function<Export>("cuMemGetHandleForAddressRange", 11070);
+    if (export_range == nullptr) return std::nullopt;
+    // The driver takes whole pages of the host's.
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto at = reinterpret_cast<std::uintptr_t>(memory.data());
+    const std::uintptr_t begin = at / page * page;
+    const std::uintptr_t end = (at + memory.size() + page - 1) / page * page;
+    int file = -1;
+    if (export_range(&file, begin, end - begin, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) != CUDA_SUCCESS)
+        return std::nullopt;
+    return std::optional<Dmabuf>(std::in_place, file, at - begin);
+}
 
 }  // namespace
 

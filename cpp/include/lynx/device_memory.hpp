@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "lynx/buffer.hpp"
@@ -28,6 +29,22 @@ class LYNX_API DeviceMemory {
     [[nodiscard]] virtual ByteSpan span() const noexcept = 0;
 };
 
+/// A file of the kernel's by which drivers share memory. Closed with this object; what was registered by it stays.
+class LYNX_API Dmabuf {
+   public:
+    Dmabuf(int file, std::uint64_t offset) noexcept : file_(file), offset_(offset) {}
+    Dmabuf(Dmabuf&& other) noexcept;
+    Dmabuf& operator=(Dmabuf&&) = delete;
+    ~Dmabuf();
+
+    [[nodiscard]] int file() const noexcept { return file_; }
+    [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }  ///< of the memory in the file
+
+   private:
+    int file_;
+    std::uint64_t offset_;
+};
+
 /// Its functions may be called from any thread.
 class LYNX_API MemoryDevice {
    public:
@@ -39,6 +56,8 @@ class LYNX_API MemoryDevice {
     [[nodiscard]] virtual std::unique_ptr<DeviceMemory> allocate(MemoryKind kind, std::size_t bytes) = 0;
     /// What that memory is. Throws InvalidArgument if it lies on another device.
     [[nodiscard]] virtual MemoryKind kind_of(const void* memory) const = 0;
+    /// Of this device's memory; nothing if the driver makes none, which most cards then do without.
+    [[nodiscard]] virtual std::optional<Dmabuf> export_dmabuf(ByteSpan memory) const = 0;
     /// What a network card has written into this device's memory, and reported, is seen by what is put on the device's
     /// streams from now on. May block for some microseconds.
     virtual void flush_remote_writes() = 0;

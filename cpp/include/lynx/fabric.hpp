@@ -204,9 +204,10 @@ class LYNX_API FabricBackend {
                                                                                MemoryAccess access) = 0;
     /// As Fabric::why_no_device_memory. Unless overridden, host memory is all that can be registered.
     [[nodiscard]] virtual std::string why_no_device_memory() const;
-    /// As register_memory, of memory of that CUDA device.
+    /// As register_memory, of CUDA memory of that device, which is not kept.
     [[nodiscard]] virtual std::unique_ptr<MemoryRegionBackend> register_device_memory(ByteSpan memory,
-                                                                                      MemoryAccess access, int device);
+                                                                                      MemoryAccess access,
+                                                                                      const MemoryDevice& device);
     [[nodiscard]] virtual std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
                                                                          const EndpointOptions& options) = 0;
 };

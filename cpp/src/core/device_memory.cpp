@@ -1,5 +1,9 @@
 #include "lynx/device_memory.hpp"
 
+#include <unistd.h>
+
+#include <utility>
+
 namespace lynx {
 
 std::string_view name_of(MemoryKind kind) noexcept {
@@ -9,6 +13,12 @@ std::string_view name_of(MemoryKind kind) noexcept {
         case MemoryKind::kCuda: return "CUDA";
     }
     return "unknown";
+}
+
+Dmabuf::Dmabuf(Dmabuf&& other) noexcept : file_(std::exchange(other.file_, -1)), offset_(other.offset_) {}
+
+Dmabuf::~Dmabuf() {
+    if (file_ >= 0) ::close(file_);
 }
 
 }  // namespace lynx

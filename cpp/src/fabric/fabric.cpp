@@ -33,7 +33,8 @@ std::string FabricBackend::why_no_device_memory() const {
     return text("fabric provider '", provider(), "' registers host memory alone");
 }
 
-std::unique_ptr<MemoryRegionBackend> FabricBackend::register_device_memory(ByteSpan, MemoryAccess, int) {
+std::unique_ptr<MemoryRegionBackend> FabricBackend::register_device_memory(ByteSpan, MemoryAccess,
+                                                                           const MemoryDevice&) {
     throw FabricError(why_no_device_memory());
 }
 
@@ -57,7 +58,7 @@ MemoryRegion::MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess a
     if (memory.empty())
         throw InvalidArgument("a memory region of 0 bytes cannot be registered; pass at least one byte");
     check_kind(memory, place);
-    region_ = place.kind == MemoryKind::kCuda ? fabric_->register_device_memory(memory, access, place.device->number())
+    region_ = place.kind == MemoryKind::kCuda ? fabric_->register_device_memory(memory, access, *place.device)
                                               : fabric_->register_memory(memory, access);
 }
 

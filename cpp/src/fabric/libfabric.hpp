@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "fabric/handle.hpp"
@@ -20,7 +19,7 @@ class Libfabric final : public FabricBackend, public std::enable_shared_from_thi
     [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory, MemoryAccess access) override;
     [[nodiscard]] std::string why_no_device_memory() const override;
     [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_device_memory(ByteSpan memory, MemoryAccess access,
-                                                                              int device) override;
+                                                                              const MemoryDevice& device) override;
     [[nodiscard]] std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
                                                                  const EndpointOptions& options) override;
 
@@ -32,9 +31,9 @@ class Libfabric final : public FabricBackend, public std::enable_shared_from_thi
     [[nodiscard]] InfoHandle endpoint_info() const;
 
    private:
-    /// `device` is the CUDA device that the memory is of; none: host memory.
+    /// CUDA memory of that device; without one, host memory.
     [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_kind(ByteSpan memory, MemoryAccess access,
-                                                                     std::optional<int> device);
+                                                                     const MemoryDevice* device);
 
    public:
     // In opening order.

@@ -38,7 +38,13 @@ std::string version_text(std::uint32_t version) {
 
 InfoHandle get_info(const char* node, std::uint64_t flags, const fi_info* hints, int& result) {
     fi_info* found = nullptr;
-    result = fi_getinfo(api_version(), node, nullptr, flags, hints, &found);
+    std::uint32_t version = api_version();
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
+    // Dmabufs came with this version; it is asked for where they may be wanted, and nowhere else.
+    if (hints != nullptr && (hints->caps & FI_HMEM) != 0 && FI_VERSION_GE(fi_version(), FI_VERSION(1, 20)))
+        version = FI_VERSION(1, 20);
+#endif
+    result = fi_getinfo(version, node, nullptr, flags, hints, &found);
     return InfoHandle(result == 0 ? found : nullptr);
 }
 

@@ -19,7 +19,7 @@ class DeviceFabric final : public FabricBackend {
     }
     [[nodiscard]] std::string why_no_device_memory() const override { return {}; }
     [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_device_memory(ByteSpan memory, MemoryAccess access,
-                                                                              int) override {
+                                                                              const MemoryDevice&) override {
         return real_.backend()->register_memory(
             {machine_->memory.inside(MemoryKind::kCuda, memory.data()), memory.size()}, access);
     }

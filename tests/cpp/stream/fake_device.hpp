@@ -16,9 +16,11 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "codec/checks.hpp"
@@ -133,6 +135,7 @@ struct FakeMachine {
     /// Called by copy `number` before it moves anything: a test holds it up here.
     std::function<void(int number)> before_copy = [](int) {};
     std::atomic<int> streams = 0, flushes = 0;
+    std::atomic<int> exports = 0;
 };
 
 class FakeStream final : public DeviceStream {
@@ -283,6 +286,10 @@ class FakeDevice final : public Device {
         return std::make_unique<Memory>(machine, kind, bytes);
     }
     [[nodiscard]] MemoryKind kind_of(const void* memory) const override { return machine->memory.kind_of(memory); }
+    [[nodiscard]] std::optional<Dmabuf> export_dmabuf(ByteSpan) const override {
+        machine->exports += 1;
+        return std::optional<Dmabuf>(std::in_place, ::memfd_create("fake-dmabuf", 0), 0);
+    }
     void flush_remote_writes() override { machine->flushes += 1; }
     [[nodiscard]] std::unique_ptr<DeviceStream> open_stream() override { return std::make_unique<FakeStream>(machine); }
 
