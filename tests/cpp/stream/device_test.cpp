@@ -311,6 +311,20 @@ TEST_P(DeviceTensors, GoDirectWhereTheFabricReachesTheDevice) {
     EXPECT_EQ(d.decode->arena_free_bytes(), d.decode->arena_bytes());
 }
 
+TEST_P(DeviceTensors, GoFromADirectNodeToOneOfHostMemory) {
+    Devices d(GetParam(), MemoryKind::kCuda, true);
+    Node plain({.fabric = {GetParam(), "127.0.0.1"}, .arena_bytes = 8u << 20});
+    Manifest manifest = Devices::manifest(2);
+    manifest.checksums = false;
+    PlaneReceiver receiver(plain, manifest);
+    PlaneSender sender(*d.prefill, d.prefill->add_peer(plain.address()), manifest, receiver.grant());
+    for (std::size_t i = 0; i < d.tensors.size(); ++i) d.put(sender, i);
+    ASSERT_TRUE(receiver.wait(1, soon()));
+    Values out(d.tensors[0].size());
+    receiver.decode(0, TensorRole::kValue, 1, view_of<MutableTensorView>(reinterpret_cast<std::byte*>(out.data())));
+    EXPECT_EQ(out, d.expected(1, 1));
+}
+
 TEST_P(DeviceTensors, GoStagedWhereTheProviderDoesNotTakeTheDevicesMemory) {
     Devices d(GetParam(), MemoryKind::kCuda);  // no provider of this machine reaches a device that is not there
     EXPECT_EQ(d.prefill->device_path(), DevicePath::kStaged);
