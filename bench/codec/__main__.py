@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import lynx
 from bench import command
@@ -26,9 +24,6 @@ PROGRAM = Path("build/bench-codec/bench/codec/lynx_bench_codec")
 REPORT = Path("build/bench/codec.json")
 
 _TABLE_COLUMNS = 120  # Where there is no terminal that has a width.
-
-OnProgress = Callable[[str, int, int], None]
-"""What is being measured, how many of how many steps are done."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> None:
     console = Console(no_color=arguments.no_color, highlight=False)
     if not console.is_terminal:
         console.width = _TABLE_COLUMNS
-    with _progress(arguments.no_color) as on_progress:
+    with command.progress(arguments.no_color) as on_progress:
         results = native.run(
             arguments.program, arguments.full, lambda done, total: on_progress("the codec's kernels", done, total)
         )
@@ -69,7 +64,7 @@ class Beside:
     notes: list[str] = field(default_factory=list)
 
 
-def _beside(results: Results, full: bool, on_progress: OnProgress) -> Beside:
+def _beside(results: Results, full: bool, on_progress: command.OnProgress) -> Beside:
     import torch
 
     from . import baselines, cache, report
@@ -115,30 +110,6 @@ def _beside(results: Results, full: bool, on_progress: OnProgress) -> Beside:
             beside.notes.append(f"not measured: {e}")
     on_progress("what stands beside it", len(steps), len(steps))
     return beside
-
-
-@contextlib.contextmanager
-def _progress(no_color: bool) -> Iterator[OnProgress]:
-    """On the standard error, a bar on a terminal and a line for every tenth of the steps elsewhere."""
-    console = Console(stderr=True, no_color=no_color, highlight=False)
-    if not console.is_terminal:
-
-        def say(what: str, done: int, total: int) -> None:
-            if done * 10 // total != (done - 1) * 10 // total:
-                console.print(f"{what}: {done} of {total} are measured")
-
-        yield say
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        tasks = {}
-
-        def draw(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done)
-
-        yield draw
 
 
 def _parser() -> argparse.ArgumentParser:

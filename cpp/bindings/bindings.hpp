@@ -26,11 +26,14 @@ void bind_cuda(nb::module_& m);
 void bind_device(nb::module_& m);
 void bind_fabric(nb::module_& m);
 void bind_manifest(nb::module_& m);
+void bind_metrics(nb::module_& m);
 void bind_node(nb::module_& m);
 void bind_plane_sender(nb::module_& m);
 void bind_plane_receiver(nb::module_& m);
+void bind_preshared_key(nb::module_& m);
 void bind_peer(nb::module_& m);
 void bind_session(nb::module_& m);
+void bind_shards(nb::module_& m);
 
 /// Where what is borrowed has to lie.
 enum class Memory : std::uint8_t { kHost, kCuda };

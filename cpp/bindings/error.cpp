@@ -15,6 +15,7 @@ enum Index : std::size_t {
     kArena,
     kTimeout,
     kConnection,
+    kAuthentication,
     kPeer,
     kCancelled,
     kProtocol,
@@ -41,6 +42,8 @@ void translate(const std::exception_ptr& p, void*) {
         raise(kTimeout, e);
     } catch (const ConnectionFailed& e) {
         raise(kConnection, e);
+    } catch (const AuthenticationFailed& e) {
+        raise(kAuthentication, e);
     } catch (const PeerLost& e) {
         raise(kPeer, e);
     } catch (const Cancelled& e) {
@@ -81,6 +84,8 @@ void bind_error(nb::module_& m) {
     define(kTimeout, "Timeout", PyExc_TimeoutError, "A deadline passed first.");
     define(kConnection, "ConnectionFailed", PyExc_ConnectionError,
            "An address could not be listened on, or nobody answered at it.");
+    define(kAuthentication, "AuthenticationFailed", nullptr,
+           "A peer has not proved that it has the same pre-shared key, or what came was not sent by it.");
     define(kPeer, "PeerLost", PyExc_ConnectionError, "A peer that was there has gone.");
     define(kCancelled, "Cancelled", nullptr, "The other side ended the transfer on purpose.");
     define(kProtocol, "ProtocolError", nullptr, "What a peer sent cannot be accepted.");

@@ -27,14 +27,34 @@ void bind_manifest(nb::module_& m) {
         .def_ro("role", &ManifestTensor::role)
         .def_ro("spec", &ManifestTensor::spec);
 
+    nb::class_<Shard>(m, "Shard", "Consecutive layers, and of each the same consecutive heads.")
+        .def(
+            "__init__",
+            [](Shard* self, std::uint32_t first_layer, std::uint32_t layers, std::uint32_t first_head,
+               std::uint32_t heads) { new (self) Shard{first_layer, layers, first_head, heads}; },
+            nb::arg("first_layer"), nb::arg("layers"), nb::arg("first_head"), nb::arg("heads"))
+        .def_ro("first_layer", &Shard::first_layer)
+        .def_ro("layers", &Shard::layers)
+        .def_ro("first_head", &Shard::first_head)
+        .def_ro("heads", &Shard::heads);
+
+    nb::class_<ManifestShard>(m, "ManifestShard", "Which transfer this is of a request that several ranks share.")
+        .def_ro("sender", &ManifestShard::sender)
+        .def_ro("senders", &ManifestShard::senders)
+        .def_ro("receiver", &ManifestShard::receiver)
+        .def_ro("receivers", &ManifestShard::receivers)
+        .def_ro("total_layers", &ManifestShard::total_layers)
+        .def_ro("total_heads", &ManifestShard::total_heads)
+        .def_ro("owned", &ManifestShard::owned, "By the sender.");
+
     nb::class_<Manifest>(m, "Manifest", "What is about to be sent: the first message of a transfer.")
         .def(
             "__init__",
             [](Manifest* self, std::uint64_t request_id, std::vector<ManifestTensor> tensors, std::string model,
                std::uint32_t context_tokens, std::int32_t first_token, std::uint8_t parts, std::uint32_t chunk_bytes,
                bool checksums) {
-                Manifest manifest{request_id, std::move(model), context_tokens, first_token,
-                                  parts,      chunk_bytes,      checksums,      std::move(tensors)};
+                Manifest manifest{request_id,  std::move(model), context_tokens,     first_token, parts,
+                                  chunk_bytes, checksums,        std::move(tensors), {}};
                 manifest.validate();
                 new (self) Manifest(std::move(manifest));
             },
@@ -45,10 +65,11 @@ void bind_manifest(nb::module_& m) {
         .def_ro("tensors", &Manifest::tensors)
         .def_ro("model", &Manifest::model)
         .def_ro("context_tokens", &Manifest::context_tokens)
-        .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if nothing.")
+        .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if it follows.")
         .def_ro("parts", &Manifest::parts, "1: anchors alone; 2: with residuals; 3: with exact tiers.")
         .def_ro("chunk_bytes", &Manifest::chunk_bytes)
         .def_ro("checksums", &Manifest::checksums)
+        .def_ro("shard", &Manifest::shard)
         .def_prop_ro(
             "slot_bytes", [](const Manifest& manifest) { return SlotLayout(manifest).bytes(); },
             "The room it takes in an arena.")

@@ -17,10 +17,13 @@ NB_MODULE(_core, m) {
     bind_cuda(m);
     bind_fabric(m);
     bind_manifest(m);
+    bind_metrics(m);
     bind_node(m);
     bind_plane_sender(m);
     bind_plane_receiver(m);
+    bind_preshared_key(m);
     bind_peer(m);
+    bind_shards(m);
     bind_session(m);
 }
 

@@ -52,6 +52,7 @@ void bind_node(nb::module_& m) {
             "add_peer", [](Node& node, const nb::bytes& address) { return node.add_peer(span_of(address)); },
             nb::arg("address"), "Makes a peer's address blob known; for embedders that carry it themselves.")
         .def("remove_peer", &Node::remove_peer, nb::arg("peer"))
+        .def("metrics", &Node::metrics, "What was counted since the node was made.")
         .def_prop_ro("arena_bytes", &Node::arena_bytes)
         .def_prop_ro("arena_free_bytes", &Node::arena_free_bytes);
 }

@@ -3,9 +3,11 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
 #include "core/text.hpp"
+#include "receiving.hpp"
 
 namespace lynx::bindings {
 
@@ -21,49 +23,21 @@ void bind_plane_receiver(nb::module_& m) {
                         r.arrived_bytes[2], " of ", r.part_bytes[2], ")");
         });
 
-    nb::class_<PlaneReceiver>(
+    nb::class_<PlaneReceiver> receiver(
         m, "PlaneReceiver",
-        "The receiving half of a transfer: a slot, the count of what has arrived, and its decoding.")
+        "The receiving half of a transfer: a slot, the count of what has arrived, and its decoding.");
+    receiver
         .def(
             "__init__",
             [](PlaneReceiver* self, const Node& node, const Manifest& manifest, std::uint64_t bytes_per_second) {
                 new (self) PlaneReceiver(node, manifest, {.bytes_per_second = bytes_per_second});
             },
             nb::arg("node"), nb::arg("manifest"), nb::kw_only(), nb::arg("bytes_per_second") = 0)
-        .def_prop_ro("manifest", &PlaneReceiver::manifest, nb::rv_policy::copy)
         .def_prop_ro("grant", &PlaneReceiver::grant)
-        .def_prop_ro("revision", &PlaneReceiver::revision)
-        .def_prop_ro(
-            "tier", &PlaneReceiver::tier,
-            "The finest part that is complete for all layers, with every part before it; None before the anchor.")
-        .def("ready", nb::overload_cast<unsigned>(&PlaneReceiver::ready, nb::const_), nb::arg("part"),
-             "Is this part, and each before it, complete for all layers?")
-        .def("layer_ready", nb::overload_cast<std::uint32_t, unsigned>(&PlaneReceiver::ready, nb::const_),
-             nb::arg("layer"), nb::arg("part"))
-        .def(
-            "wait",
-            [](const PlaneReceiver& r, unsigned part, double timeout_s) {
-                return interruptible(timeout_s, [&](Deadline d) { return r.wait(part, d); });
-            },
-            nb::arg("part"), nb::arg("timeout_s"), "Waits for ready(part). False if the time is up.")
-        .def(
-            "wait_layer",
-            [](const PlaneReceiver& r, std::uint32_t layer, unsigned part, double timeout_s) {
-                return interruptible(timeout_s, [&](Deadline d) { return r.wait(layer, part, d); });
-            },
-            nb::arg("layer"), nb::arg("part"), nb::arg("timeout_s"))
-        .def(
-            "wait_newer",
-            [](const PlaneReceiver& r, std::uint64_t after, double timeout_s) {
-                std::optional<Revision> revision;
-                (void)interruptible(timeout_s, [&](Deadline d) {
-                    revision = r.wait_newer(after, d);
-                    return revision->number > after;
-                });
-                return *revision;
-            },
-            nb::arg("after"), nb::arg("timeout_s"),
-            "The current revision, once it is newer than `after` or the time is up.")
+        .def("timeline", &PlaneReceiver::timeline,
+             "When the parts of the tensors came, of those of which anything has.")
+        .def("set_first_token", &PlaneReceiver::set_first_token, nb::arg("token"),
+             nb::call_guard<nb::gil_scoped_release>(), "Tells it, once, where the manifest has none; Peer does.")
         .def(
             "decode",
             [](const PlaneReceiver& r, std::uint32_t layer, TensorRole role, unsigned part, nb::handle out,
@@ -90,6 +64,7 @@ void bind_plane_receiver(nb::module_& m) {
             nb::arg("timeout_s"),
             "Waits for the end of all decoding on the device. False if the time is up. Raises what went wrong with "
             "it.");
+    bind_receiving(receiver);
 }
 
 }  // namespace lynx::bindings

@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <limits>
 
@@ -71,6 +72,7 @@ void bind_plane_sender(nb::module_& m) {
             },
             nb::arg("timeout_s"), "Waits until every chunk has left. False if the time is up.")
         .def_prop_ro("progress", &PlaneSender::progress)
+        .def("timeline", &PlaneSender::timeline, "When the parts of the tensors left, of those of which anything has.")
         .def_prop_ro("manifest", &PlaneSender::manifest, nb::rv_policy::copy);
 }
 

@@ -45,7 +45,7 @@ void bind_session(nb::module_& m) {
         .def_ro("committed", &Snapshot::committed, "Verified tokens, without the one that prefill sampled.")
         .def_ro("max_tokens", &Snapshot::max_tokens)
         .def_ro("can_draft", &Snapshot::can_draft)
-        .def_ro("elapsed_s", &Snapshot::elapsed_s, "Seconds since the transfer started.")
+        .def_ro("elapsed_s", &Snapshot::elapsed_s, "Seconds since the session began.")
         .def("__repr__", [](const Snapshot& s) {
             return text("Snapshot(anchor ", s.anchor_fraction, s.anchor_ready ? " ready" : "", ", residual ",
                         s.residual_fraction, s.residual_ready ? " ready" : "", ", drafted ", s.drafted, ", committed ",

@@ -19,6 +19,7 @@ from lynx.units import parse_bandwidth, parse_endpoint
 if TYPE_CHECKING:
     from lynx.policies import Policy
 
+KEY_VARIABLE = "LYNX_KEY_FILE"
 DEFAULT_ADDRESS = "127.0.0.1:7471"
 INTERRUPTED = 130
 _T = TypeVar("_T")
@@ -97,20 +98,37 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(run=_info)
 
+    keygen = commands.add_parser(
+        "keygen",
+        help="make a pre-shared key for prefill and decode nodes",
+        description="Writes a new random key into a new file that you alone may read. Copy it to the other nodes.",
+    )
+    keygen.add_argument("file", metavar="FILE", help="the file; one that is there already is left as it is")
+    keygen.set_defaults(run=_keygen)
+
     prefill = commands.add_parser(
-        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills once, then serves."
+        "prefill", help="prefill a prompt and send its cache to decode nodes", description="Prefills, then serves."
     )
     _add_address(prefill, "--listen", "where decode nodes connect to; port 0 takes a free one")
+    _add_key(prefill)
+    prefill.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen on other addresses than loopback without a key: anyone who reaches the port may read the cache",
+    )
     _add_context(prefill)
     _add_common(prefill)
+    _add_observing(prefill)
     prefill.add_argument("--once", action="store_true", help="end when the first decode node leaves")
     prefill.set_defaults(run=_prefill)
 
     decode = commands.add_parser("decode", help="decode from a prefill node's cache, in one or several modes")
     _add_address(decode, "--connect", "the prefill node")
     decode.add_argument("--wait", action="store_true", help="wait for a prefill node that is not there yet")
+    _add_key(decode)
     _add_decoding(decode)
     _add_common(decode)
+    _add_observing(decode)
     _add_output(decode)
     decode.set_defaults(run=_decode)
 
@@ -119,9 +137,11 @@ def _parser() -> argparse.ArgumentParser:
         help="both, on this machine, with a comparison",
         description="Starts a prefill and a decode process and replays one transfer in each mode.",
     )
+    _add_key(demo)
     _add_context(demo)
     _add_decoding(demo)
     _add_common(demo, bandwidth="250Mbit")
+    _add_observing(demo, "; the decode process takes the one after it")
     _add_output(demo)
     demo.set_defaults(run=_demo)
     return parser
@@ -134,6 +154,15 @@ def _add_address(parser: argparse.ArgumentParser, flag: str, about: str) -> None
         default=parse_endpoint(DEFAULT_ADDRESS),
         metavar="HOST:PORT",
         help=f"{about} (default {DEFAULT_ADDRESS})",
+    )
+
+
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--key-file",
+        default=os.environ.get(KEY_VARIABLE) or None,
+        metavar="FILE",
+        help=f"the key that both sides have, as `lynx keygen` makes it (default ${KEY_VARIABLE}, or no key)",
     )
 
 
@@ -155,9 +184,29 @@ def _add_common(parser: argparse.ArgumentParser, bandwidth: str = "unlimited") -
     parser.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
 
 
+def _add_observing(parser: argparse.ArgumentParser, also: str = "") -> None:
+    parser.add_argument(
+        "--trace",
+        type=_file,
+        metavar="FILE",
+        help="write what moved when, for https://ui.perfetto.dev (docs/metrics.md)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=_port,
+        metavar="PORT",
+        help=f"answer Prometheus on this port of 127.0.0.1, 0 for a free one{also}",
+    )
+
+
 def _add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=_positive, default=2048, metavar="N", help="tokens of the prompt (default 2048)"
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="prefill anew for each request and send the cache while it is computed (default: prefill once, before)",
     )
 
 
@@ -168,7 +217,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
         type=_modes,
         default="bf16,int8,int4,lynx",
         metavar="LIST",
-        help="of bf16, int8, int4, lynx (default all)",
+        help="of bf16, int8, int4, lynx, lynx-exact (default bf16,int8,int4,lynx)",
     )
     parser.add_argument(
         "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
@@ -217,6 +266,18 @@ def _writable(text: str) -> Path:
     return path
 
 
+def _file(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError("a trace cannot go to standard output: name a file")
+    return _writable(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
@@ -242,6 +303,16 @@ def _info(arguments: argparse.Namespace) -> int:
     for p in info["providers"]:
         print(f"{'provider':>10}  {p['name']:<16} {'usable' if p['usable'] else p['reason']}")
     return 0
+
+
+def _keygen(arguments: argparse.Namespace) -> int:
+    lynx.PresharedKey.generate_file(arguments.file)
+    print(f"{arguments.file}: a new key. Copy it to the other nodes, by a way that nobody else reads, with mode 600")
+    return 0
+
+
+def _key(arguments: argparse.Namespace) -> lynx.PresharedKey | None:
+    return lynx.PresharedKey.from_file(arguments.key_file) if arguments.key_file else None
 
 
 def _with_sink(arguments: argparse.Namespace, run: Callable[[Sink], _T]) -> _T:
@@ -286,6 +357,11 @@ def _prefill(arguments: argparse.Namespace) -> int:
         provider=arguments.provider,
         bytes_per_second=arguments.bandwidth,
         once=arguments.once,
+        live=arguments.live,
+        key=_key(arguments),
+        insecure=arguments.insecure,
+        trace=arguments.trace,
+        metrics_port=arguments.metrics_port,
     )
     _with_sink(arguments, lambda emit: run(options, emit))
     return 0
@@ -307,6 +383,9 @@ def _decode(arguments: argparse.Namespace) -> int:
         policy=_policy(arguments),
         wait=arguments.wait,
         timeout_s=arguments.timeout,
+        key=_key(arguments),
+        trace=arguments.trace,
+        metrics_port=arguments.metrics_port,
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
@@ -317,17 +396,31 @@ def _demo(arguments: argparse.Namespace) -> int:
 
     _policy(arguments)  # the decode process makes its own; a bad one is told before it is started
     common = ["--model", arguments.model, "--provider", arguments.provider]
+    if _key(arguments):  # a bad one is told before the processes are started
+        common += ["--key-file", arguments.key_file]
     rate = f"{arguments.bandwidth}B" if arguments.bandwidth else "unlimited"
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
     if arguments.policy:
         decode += ["--policy", arguments.policy]
+    first, second = _metrics_ports(arguments.metrics_port)
+    live = ["--live"] if arguments.live else []
     options = DemoOptions(
-        prefill=[*common, "--context", str(arguments.context), "--bandwidth", rate],
-        decode=[*common, *decode],
+        prefill=[*common, *first, "--context", str(arguments.context), "--bandwidth", rate, *live],
+        decode=[*common, *second, *decode],
         model=arguments.model,
+        trace=arguments.trace,
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
     return 0
+
+
+def _metrics_ports(port: int | None) -> tuple[list[str], list[str]]:
+    """What the prefill and the decode process are told."""
+    if port is None:
+        return [], []
+    if port == 65535:
+        raise ValueError("--metrics-port 65535: there is no port after it for the decode process")
+    return ["--metrics-port", str(port)], ["--metrics-port", str(port + 1 if port else 0)]
 
 
 def _policy(arguments: argparse.Namespace) -> Policy | None:

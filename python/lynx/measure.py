@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, field
 
-from lynx.runtime import Committed, Done, Drafted, Event
+from lynx.runtime import Arrived, Committed, Done, Drafted, Event, Started
 
 MILESTONES = (1, 8, 32, 64)
 
@@ -14,12 +14,15 @@ MILESTONES = (1, 8, 32, 64)
 class Measured:
     """One mode's record, as it stands in the JSON.
 
-    `ttft_*` is the time to the first token that is at least provisional, or verified. `time_to_verified_s` maps k to
-    the time at which k tokens were verified, None where so many never were. `equal` compares `tokens` with those of
-    mode `equal_to`.
+    `first_token_s` is the time to the token that prefill sampled, `anchor_s` to the complete anchor, as the decode loop
+    noticed it. `ttft_*` is the time to the first token from the cache that is at least provisional, or verified.
+    `time_to_verified_s` maps k to the time at which k tokens were verified, None where so many never were. `equal`
+    compares `tokens` with those of mode `equal_to`.
     """
 
     bytes: int = 0
+    first_token_s: float | None = None
+    anchor_s: float | None = None
     ttft_provisional_s: float | None = None
     ttft_verified_s: float | None = None
     time_to_verified_s: dict[str, float | None] = field(default_factory=lambda: {str(k): None for k in MILESTONES})
@@ -47,6 +50,10 @@ class Stopwatch:
         """Note the time of an event as it happens."""
         now = time.monotonic() - self._start
         m = self.measured
+        if isinstance(event, Started):
+            m.first_token_s = now
+        if isinstance(event, Arrived) and event.anchor == 1 and m.anchor_s is None:
+            m.anchor_s = now
         if isinstance(event, Drafted | Committed) and m.ttft_provisional_s is None:
             m.ttft_provisional_s = now
         if isinstance(event, Committed):

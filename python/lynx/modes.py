@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lynx._core import MAX_SINK_TOKENS, Coding
 from lynx.policies import AnchorFirst, Blocking, Policy, Tier
-from lynx.transfer import RAW, CacheCoding
+from lynx.transfer import EXACT_PARTS, RAW, CacheCoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,9 @@ MODES = {
         Mode("int8", CacheCoding(), Blocking(), "bf16", "all 8 planes, blocking"),
         Mode("int4", CacheCoding(parts=1), Blocking(Tier.ANCHOR), "int8", "the anchor alone, blocking, never verified"),
         Mode("lynx", CacheCoding(), AnchorFirst(), "int8", "drafts on the anchor, verified on all 8 planes"),
+        Mode(
+            "lynx-exact", CacheCoding(exact=True), AnchorFirst(), "bf16", "drafts on the anchor, verified bit for bit"
+        ),
     )
 }
 
@@ -77,7 +80,7 @@ def coding_from_json(message: dict[str, object]) -> CacheCoding:
         return RAW
     return CacheCoding(
         Coding.PLANES,
-        number("parts", 1, 2),
+        number("parts", 1, EXACT_PARTS),
         number("key_anchor_bits", 1, 8),
         number("value_anchor_bits", 1, 8),
         number("sink_tokens", 0, MAX_SINK_TOKENS),

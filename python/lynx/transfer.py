@@ -1,9 +1,15 @@
-"""A whole cache as one transfer: the manifest of its tensors, and putting them on the wire."""
+"""A whole cache as one transfer: the manifest of its tensors, and putting them on the wire.
+
+`send_cache` sends a cache that is there; a `CacheSender` sends one while prefill computes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import queue
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from lynx._core import (
@@ -16,6 +22,7 @@ from lynx._core import (
     Manifest,
     ManifestTensor,
     Peer,
+    PlaneSender,
     TensorRole,
     TensorSpec,
     Timeout,
@@ -24,10 +31,13 @@ from lynx._core import (
 Layers = Sequence[tuple[Any, Any]]
 """(K, V) for each layer: tensors of [heads, tokens, head_dim] that speak DLPack."""
 
+EXACT_PARTS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class CacheCoding:
-    """How a cache is sent. `parts` is 1 to send the anchors alone; the raw coding has no other part.
+    """How a cache is sent. `parts` is 1 to send the anchors alone, 2 with the residuals; `exact` makes it 3: the exact
+    tier is sent too, and what is verified is bf16's output. The raw coding has no other part.
 
     The anchor has the first planes of each token, by default more of K than of V, and all planes of the first
     `sink_tokens` tokens. With `thin_last_value` the last layer's V, whose error costs least, has a plane less than the
@@ -40,6 +50,13 @@ class CacheCoding:
     value_anchor_bits: int = DEFAULT_VALUE_ANCHOR_BITS
     sink_tokens: int = DEFAULT_SINK_TOKENS
     thin_last_value: bool = True
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        # Either says the other.
+        if self.exact or self.parts == EXACT_PARTS:
+            object.__setattr__(self, "exact", True)
+            object.__setattr__(self, "parts", EXACT_PARTS)
 
     def anchor_bits(self, layer: int, layers: int) -> tuple[int, int]:
         """Planes of K and of V in the anchor of one of `layers` layers."""
@@ -51,35 +68,44 @@ RAW = CacheCoding(Coding.RAW, parts=1)
 
 
 def make_manifest(
-    layers: Layers,
+    shapes: Sequence[tuple[int, int]],
+    context_tokens: int,
     how: CacheCoding,
     *,
     request_id: int,
     model: str,
-    first_token: int,
+    first_token: int = -1,
+    piece_tokens: int | None = None,
     dtype: DType = DType.BF16,
 ) -> Manifest:
-    """Describe `layers`, whose elements are of `dtype`, in sending order."""
+    """Describe a cache, in sending order: K and V of each layer, whose (heads, head_dim) are `shapes`.
+
+    With `piece_tokens` each tensor is cut into pieces of so many tokens, each of which is put and sent by itself.
+    `first_token` is -1 as long as prefill has not sampled it. Elements are of `dtype`.
+    """
+    if context_tokens < 1 or (piece_tokens is not None and piece_tokens < 1):
+        raise ValueError(f"a cache of {context_tokens} tokens in pieces of {piece_tokens}; both have to be at least 1")
     tensors = []
-    for index, (keys, values) in enumerate(layers):
-        key_bits, value_bits = how.anchor_bits(index, len(layers))
-        for role, tensor, bits in ((TensorRole.KEY, keys, key_bits), (TensorRole.VALUE, values, value_bits)):
-            heads, tokens, head_dim = tensor.shape
-            spec = TensorSpec(
-                heads,
-                tokens,
-                head_dim,
-                coding=how.coding,
-                dtype=dtype,
-                anchor_bits=bits,
-                sink_tokens=how.sink_tokens,
-            )
-            tensors.append(ManifestTensor(index, role, spec))
+    for layer, (heads, head_dim) in enumerate(shapes):
+        bits = how.anchor_bits(layer, len(shapes))
+        for role, anchor_bits in zip((TensorRole.KEY, TensorRole.VALUE), bits, strict=True):
+            for begin in range(0, context_tokens, piece_tokens or context_tokens):
+                spec = TensorSpec(
+                    heads,
+                    min(piece_tokens or context_tokens, context_tokens - begin),
+                    head_dim,
+                    coding=how.coding,
+                    dtype=dtype,
+                    anchor_bits=anchor_bits,
+                    sink_tokens=max(how.sink_tokens - begin, 0),
+                    exact=how.exact,
+                )
+                tensors.append(ManifestTensor(layer, role, spec, first_token=begin))
     return Manifest(
         request_id,
         tensors,
         model=model,
-        context_tokens=layers[0][0].shape[1],
+        context_tokens=context_tokens,
         first_token=first_token,
         parts=how.parts,
     )
@@ -91,21 +117,130 @@ def reason_of(error: BaseException) -> str:
 
 
 def send_cache(
-    peer: Peer, manifest: Manifest, layers: Layers, *, bytes_per_second: int = 0, timeout_s: float = 120.0
+    peer: Peer,
+    manifest: Manifest,
+    layers: Layers,
+    *,
+    bytes_per_second: int = 0,
+    timeout_s: float = 120.0,
+    on_granted: Callable[[PlaneSender], object] | None = None,
 ) -> None:
-    """Offer the manifest, code and send every layer, and wait until the receiver has confirmed.
+    """Offer the manifest, code and send every layer, and wait until the receiver has confirmed. `on_granted` is shown
+    the sender before anything is put.
 
     Raises `Timeout`, `Cancelled` if the receiver gave up, `PeerLost`, or what refused the offer. On any error
     of this side, Ctrl-C included, the receiver is told.
     """
     sender = peer.offer(manifest, bytes_per_second=bytes_per_second)
     try:
+        if on_granted is not None:
+            on_granted(sender)
         for index, (keys, values) in enumerate(layers):
             sender.put(index, TensorRole.KEY, keys)
             sender.put(index, TensorRole.VALUE, values)
-        if not peer.finish(sender, timeout_s):
-            raise Timeout(f"request {manifest.request_id} was not confirmed by {peer.name} within {timeout_s:g} s")
+        _confirm(peer, sender, manifest, timeout_s)
     except BaseException as e:
-        if not peer.lost and not isinstance(e, Cancelled):
-            peer.cancel(sender, reason_of(e))
+        _give_up(peer, sender, e)
         raise
+
+
+class CacheSender:
+    """Codes and sends a cache on a thread of its own while prefill computes it.
+
+        with CacheSender(peer, manifest) as sender:
+            prefilled = engine.prefill(token_ids, on_rows=sender.put)
+            sender.finish(prefilled.first_token)
+
+    The manifest's pieces are the engine's prefill chunks. What leaves the block before `finish` has returned, Ctrl-C
+    included, cancels the transfer, and the receiver is told why. For one thread.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        manifest: Manifest,
+        *,
+        bytes_per_second: int = 0,
+        queued: int = 16,
+        timeout_s: float = 10.0,
+        on_granted: Callable[[PlaneSender], object] | None = None,
+    ) -> None:
+        """Offer the manifest and wait `timeout_s` for the grant. At most `queued` pieces wait to be coded: where the
+        codec is slower than prefill, prefill waits, and memory stays bounded. `on_granted` is as for `send_cache`.
+
+        Raises as `Peer.offer` does.
+        """
+        self._peer = peer
+        self._manifest = manifest
+        self._sender = peer.offer(manifest, timeout_s, bytes_per_second=bytes_per_second)
+        if on_granted is not None:
+            on_granted(self._sender)
+        self._queue: queue.Queue[tuple[int, int, Any, Any] | None] = queue.Queue(queued)
+        self._error: BaseException | None = None
+        self._finished = False
+        self._thread = threading.Thread(target=self._run, name="lynx cache sender", daemon=True)
+        self._thread.start()
+
+    def put(self, layer: int, first_token: int, keys: Any, values: Any) -> None:
+        """Queue the piece of `layer` from `first_token` on: K and V, [heads, tokens, head_dim], which nobody may
+        write any more. Waits while the queue is full.
+
+        Raises what ended the transfer: `Cancelled` if the receiver gave up, `PeerLost`, ...
+        """
+        if self._error is not None:
+            raise self._error
+        self._queue.put((layer, first_token, keys, values))
+
+    def finish(self, first_token: int, timeout_s: float = 120.0) -> None:
+        """Tell the first token, if the manifest has none, and wait until the receiver has confirmed all of it.
+
+        Raises what ended the transfer, and `Timeout`.
+        """
+        if self._manifest.first_token < 0:
+            self._peer.send_first_token(self._sender, first_token)
+        self._stop()
+        if self._error is not None:
+            raise self._error
+        _confirm(self._peer, self._sender, self._manifest, timeout_s)
+        self._finished = True
+
+    def __enter__(self) -> CacheSender:
+        """Return the sender itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Cancel what is not finished, and end the thread."""
+        if not self._finished:
+            # Before the thread is waited for: what it puts then fails at once.
+            _give_up(self._peer, self._sender, error or RuntimeError("the sender was left before it had finished"))
+        self._stop()
+        self._error = None  # its traceback holds this sender: a cycle, which would keep the transfer's memory
+
+    def _stop(self) -> None:
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (piece := self._queue.get()) is not None:
+            # After an error pieces are dropped, so that nobody waits at a full queue.
+            if self._error is not None:
+                continue
+            layer, first_token, keys, values = piece
+            try:
+                self._sender.put(layer, TensorRole.KEY, keys, first_token=first_token)
+                self._sender.put(layer, TensorRole.VALUE, values, first_token=first_token)
+            except BaseException as e:
+                self._error = e
+
+
+def _confirm(peer: Peer, sender: PlaneSender, manifest: Manifest, timeout_s: float) -> None:
+    if not peer.finish(sender, timeout_s):
+        raise Timeout(f"request {manifest.request_id} was not confirmed by {peer.name} within {timeout_s:g} s")
+
+
+def _give_up(peer: Peer, sender: PlaneSender, error: BaseException) -> None:
+    if not peer.lost and not isinstance(error, Cancelled):
+        peer.cancel(sender, reason_of(error))

@@ -7,6 +7,7 @@
 #include "fuzz/input.hpp"
 #include "fuzz/targets.hpp"
 #include "lynx/error.hpp"
+#include "lynx/shards.hpp"
 #include "lynx/slot_layout.hpp"
 #include "stream/peer_messages.hpp"
 
@@ -46,6 +47,9 @@ void read(unsigned kind, ConstByteSpan bytes) {
         case 3: (void)Notice::parse(bytes); return;
         case 4: (void)Sent::parse(bytes); return;
         case 5: (void)Resend::parse(bytes); return;
+        case 6: (void)Heartbeat::parse(bytes); return;
+        case 7: (void)Resumption::parse(bytes); return;
+        case 8: (void)ShardLayout::parse(ShardLayout::parse(bytes).serialize()); return;
         default: (void)offered_request(bytes);
     }
 }
@@ -60,11 +64,11 @@ void read(unsigned kind, ConstByteSpan bytes) {
 
 void manifest(ConstByteSpan input) {
     Input in(input);
-    const unsigned kind = in.between(0, 9);
+    const unsigned kind = in.between(0, 12);
     // In memory of its own, so that it ends where the sanitizer sees it.
     const std::vector<std::byte> bytes(in.rest().begin(), in.rest().end());
     try {
-        read(kind < 7 ? kind : 0, bytes);
+        read(kind < 10 ? kind : 0, bytes);
     } catch (const ProtocolError&) {  // the one answer to bytes that cannot be read
         return;
     }
@@ -76,14 +80,19 @@ std::vector<std::vector<std::byte>> manifest_seeds() {
         for (const TensorRole role : {TensorRole::kKey, TensorRole::kValue})
             manifest.tensors.push_back({layer, role, {.heads = 2, .tokens = 33, .head_dim = 64, .sink_tokens = 4}});
     manifest.tensors.back().spec.coding = Coding::kRaw;
+    manifest.shard = {1, 2, 0, 1, 3, 4, {{0, 3, 0, 4}}};
     const std::vector<std::byte> address(16, std::byte{1});
+    const Grant grant{.request_id = 7, .slot = 1, .regions = {{4096, 9, 1 << 20}}};
     return {seed(0, manifest.serialize()),
-            seed(6, manifest.serialize()),
-            seed(1, Grant{.request_id = 7, .slot = 1, .regions = {{4096, 9, 1 << 20}}}.serialize()),
+            seed(9, manifest.serialize()),
+            seed(1, grant.serialize()),
             seed(2, Hello{"tcp", address}.serialize()),
             seed(3, Notice{7, "the reason", 12}.serialize()),
-            seed(4, Sent{7, 2}.serialize()),
-            seed(5, Resend{7, {{1, 3}, {9, 1}}}.serialize())};
+            seed(4, Sent{7, 2, 1}.serialize()),
+            seed(5, Resend{7, {{{1, 3}, {9, 1}}, 1}}.serialize()),
+            seed(6, Heartbeat{99}.serialize()),
+            seed(7, Resumption{grant, std::vector<std::uint8_t>(20, 1)}.serialize()),
+            seed(8, ShardLayout::even(std::vector<LayerShape>(3, {4, 64}), 2, 2).serialize())};
 }
 
 }  // namespace lynx::fuzz

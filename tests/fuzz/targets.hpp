@@ -1,6 +1,6 @@
 // What is fuzzed: each target takes any bytes, does its work on what they describe, and throws Finding where the code
 // under test does what it must not. Run by libFuzzer (libfuzzer_main.cpp, `make fuzz`), and by the replay tests of the
-// codec and the stream on pseudo-random bytes, so that every compiler and sanitizer sees them.
+// codec, the fabric and the stream on pseudo-random bytes, so that every compiler and sanitizer sees them.
 #pragma once
 
 #include <string_view>
@@ -20,6 +20,11 @@ void damaged_exact(ConstByteSpan input);
 void encode(ConstByteSpan input);
 /// What the codec's targets start from: an input for each way that tensors come in.
 [[nodiscard]] std::vector<std::vector<std::byte>> codec_seeds();
+
+/// A control connection's bytes from a stranger: frames, handshakes of either role, sealed frames. The first byte says
+/// which.
+void control(ConstByteSpan input);
+[[nodiscard]] std::vector<std::vector<std::byte>> control_seeds();
 
 /// The messages of a stranger: manifest, grant, hello, notice. The first byte says which.
 void manifest(ConstByteSpan input);

@@ -35,6 +35,7 @@ OUTSIDE_HEADERS = {
     r".*_generated\.h": "flatbuffers",
     r"(cuda|device_launch|cooperative_groups|cub/|thrust/|nv/).*": "cuda",
     r"Python\.h|pybind11/.*": "python",
+    r"sodium\.h": "sodium",
     r"g(test|mock)/.*": "gtest",
     r"torch/.*|ATen/.*|c10/.*": "torch",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,9 +130,17 @@ def test_demo_writes_the_whole_comparison(model: str, provider: str, tmp_path: P
     )
     assert told.returncode == 0, told.stderr
     result = json.loads(path.read_text())
-    assert {"model", "context_tokens", "new_tokens", "bandwidth_bytes_per_s", "provider", "prefill_s", "modes"} == set(
-        result
-    )
+    told_of = {
+        "model",
+        "context_tokens",
+        "new_tokens",
+        "bandwidth_bytes_per_s",
+        "provider",
+        "prefill_s",
+        "live",
+        "modes",
+    }
+    assert told_of == set(result)
     assert (result["context_tokens"], result["new_tokens"], result["bandwidth_bytes_per_s"]) == (200, 12, 125_000)
     modes = result["modes"]
     assert list(modes) == ["bf16", "int8", "int4", "lynx"]
@@ -169,6 +179,23 @@ def test_prefill_serves_decode_nodes_from_another_shell_one_after_the_other(mode
             assert list(result["modes"]) == modes.split(",")
         prefill.send_signal(signal.SIGINT)
         assert ended(prefill)[0] == 130
+
+
+def test_a_live_prefill_counts_in_every_time(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "live.json"
+    told = lynx(
+        *("demo", "--live", "--model", model, "--context", "600", "--tokens", "6"),
+        *("--modes", "bf16,int8,lynx,lynx-exact", "--json", str(path)),
+    )
+    assert told.returncode == 0, told.stderr
+    assert "prefill included" in told.stdout
+    result = json.loads(path.read_text())
+    assert (result["live"], result["prefill_s"]) == (True, None)
+    for m in result["modes"].values():
+        assert 0 < m["first_token_s"] <= m["ttft_provisional_s"]
+        assert 0 < m["anchor_s"] <= m["ttft_provisional_s"]
+    assert result["modes"]["lynx"]["equal"] is True
+    assert (result["modes"]["lynx-exact"]["equal_to"], result["modes"]["lynx-exact"]["equal"]) == ("bf16", True)
 
 
 def test_decode_waits_for_a_prefill_node_that_comes_later(model: str) -> None:
@@ -243,6 +270,10 @@ def test_a_provider_that_is_not_there_is_told_with_those_that_are(model: str) ->
         (("demo", "--policy", "nonsense"), "anchor-first"),
         (("demo", "--policy", "blocking", "--modes", "int8"), "leaves out"),
         (("demo", "--json", "/no/such/folder/demo.json"), "no directory"),
+        (("demo", "--trace", "/no/such/folder/trace.json"), "no directory"),
+        (("prefill", "--trace", "-"), "name a file"),
+        (("decode", "--metrics-port", "65536"), "0 to 65535"),
+        (("demo", "--metrics-port", "65535"), "no port after it"),
         (("decode", "--timeout", "nan"), "seconds"),
         (("prefill", "--listen", "nowhere"), "host:port"),
         (("prefill", "--listen", "0.0.0.0:0"), "one address"),
@@ -261,11 +292,12 @@ def test_wrong_arguments_are_explained(arguments: Sequence[str], told: str, mode
 
 @pytest.mark.parametrize("provider", ["auto", "shm"])
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("live", [(), ("--live",)])
 def test_a_prefill_node_that_goes_in_mid_stream_ends_decode_at_once(
-    model: str, provider: str, end: signal.Signals
+    model: str, provider: str, end: signal.Signals, live: Sequence[str]
 ) -> None:
     common = ("--model", model, "--provider", provider)
-    slow = ("--bandwidth", "100kbit")
+    slow = ("--bandwidth", "100kbit", *live)
     with started("prefill", "--listen", "127.0.0.1:0", *SMALL, *slow, *common) as prefill:
         address = read_until(prefill, r"listening on (\S+);")[1]
         with started("decode", "--connect", address, "--modes", "int8", "--tokens", "5", *common) as decode:
@@ -303,6 +335,65 @@ def test_a_decode_node_that_is_killed_does_not_hurt_the_prefill_node(model: str,
     for name in os.listdir("/dev/shm"):
         if provider == "shm" and "lynx" in name:
             os.unlink(f"/dev/shm/{name}")
+
+
+def test_a_demo_leaves_one_trace_of_both_processes(model: str, tmp_path: Path) -> None:
+    path, result = tmp_path / "trace.json", tmp_path / "demo.json"
+    told = lynx(
+        *("demo", "--model", model, *SMALL, "--tokens", "8", "--bandwidth", "1Mbit", "--modes", "int8,lynx"),
+        *("--trace", str(path), "--json", str(result), "--metrics-port", "0"),
+    )
+    assert told.returncode == 0, told.stderr
+    assert len(re.findall(r"metrics at http://127\.0\.0\.1:\d+/metrics", told.stdout)) == 2
+    events = json.loads(path.read_text())["traceEvents"]
+    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"prefill", "decode"}
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    wanted = {f"request {n} decode loop" for n in (1, 2)}
+    for n, tier, way in itertools.product((1, 2), ("anchor", "residual"), ("sent", "received")):
+        wanted.add(f"request {n} {tier} {way}")
+    assert set(tracks.values()) == wanted
+    # What the trace says of the second request is what the comparison says of it.
+    measured = json.loads(result.read_text())["modes"]["lynx"]
+    of_second: dict[str, list[Any]] = {}
+    for e in events:
+        if e["ph"] != "M" and tracks[e["pid"], e["tid"]].startswith("request 2"):
+            of_second.setdefault(tracks[e["pid"], e["tid"]].split()[-1], []).append(e)
+    assert sum(e["args"]["bytes"] for e in of_second["received"]) == measured["bytes"]
+    assert sum(e["args"]["bytes"] for e in of_second["sent"]) == measured["bytes"]
+    assert sum(e["name"] == "drafted" for e in of_second["loop"]) == measured["drafted"]
+    # One clock: the first chunk cannot arrive before it was posted.
+    assert min(e["ts"] for e in of_second["sent"]) <= min(e["ts"] for e in of_second["received"])
+
+
+def test_an_interrupted_request_is_in_the_trace_as_far_as_it_came(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with started("demo", "--model", model, *SMALL, "--bandwidth", "100kbit", "--trace", str(path)) as demo:
+        read_until(demo, "sending request 1")
+        time.sleep(0.5)
+        demo.send_signal(signal.SIGINT)
+        assert ended(demo)[0] == 130
+    moved = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert 0 < len([e for e in moved if e["args"]["bytes"] > 0]) < 2 * 4, "of two layers' K and V, at both ends"
+
+
+def test_a_prefill_node_answers_prometheus_while_it_serves(model: str) -> None:
+    pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
+    common = ("--model", model)
+    with started("prefill", "--listen", "127.0.0.1:0", *SMALL, *common, "--metrics-port", "0") as prefill:
+        url = read_until(prefill, r"metrics at (\S+)")[1]
+        address = read_until(prefill, r"listening on (\S+);")[1]
+        decode = lynx(
+            "decode", "--connect", address, "--modes", "int8", "--tokens", "2", "--json", "-", "--model", model
+        )
+        assert decode.returncode == 0, decode.stderr
+        sent = json.loads(decode.stdout)["modes"]["int8"]["bytes"]
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        told = [float(n) for n in re.findall(r'^lynx_sent_bytes_total{tier="\w+"} (\S+)$', text, re.MULTILINE)]
+        assert sum(told) == sent
+        assert 'lynx_sent_transfers_total{outcome="done"} 1.0' in text
+        prefill.send_signal(signal.SIGINT)
+        assert ended(prefill)[0] == 130
 
 
 @pytest.mark.parametrize("after", ["prefill: 200 tokens", "sending request 1"])

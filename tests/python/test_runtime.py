@@ -12,7 +12,7 @@ import pytest
 import lynx
 from lynx.policies import Action, AnchorFirst, Blocking, Policy, PolicyError, Tier
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, decode
-from lynx.transfer import RAW, CacheCoding, make_manifest, send_cache
+from lynx.transfer import RAW, CacheCoding, Layers, make_manifest, send_cache
 
 from .conftest import Pair, connected
 
@@ -22,6 +22,7 @@ from lynx.engines.transformers import TransformersEngine  # noqa: E402
 
 PROMPT = [(7 * i * i + 3 * i + 1) % 251 for i in range(120)]
 TOKENS = 24
+INT8 = CacheCoding()
 SLOW = 60_000  # bytes a second: the tiny cache takes about half a second, and drafts fit in between
 
 
@@ -30,12 +31,17 @@ def engine(tiny_model: Any) -> TransformersEngine:
     return TransformersEngine(tiny_model)
 
 
+def manifest_of(layers: Layers, coding: CacheCoding = INT8, first_token: int = 1) -> lynx.Manifest:
+    shapes = [(keys.shape[0], keys.shape[2]) for keys, _ in layers]
+    return make_manifest(shapes, layers[0][0].shape[1], coding, request_id=1, model="tiny", first_token=first_token)
+
+
 def run(
     pair: Pair, engine: TransformersEngine, coding: CacheCoding, policy: Policy, rate: int = SLOW, tokens: int = TOKENS
 ) -> list[Event]:
     """One request: prefill, send and decode in this process, over the wire in between."""
     prefilled = engine.prefill(PROMPT)
-    manifest = make_manifest(prefilled.layers, coding, request_id=1, model="tiny", first_token=prefilled.first_token)
+    manifest = manifest_of(prefilled.layers, coding, prefilled.first_token)
     with ThreadPoolExecutor() as pool:
         sending = pool.submit(send_cache, pair.to_decode, manifest, prefilled.layers, bytes_per_second=rate)
         receiver = pair.to_prefill.accept_offer(10)
@@ -63,7 +69,7 @@ def test_lynx_commits_the_very_tokens_of_blocking_int8(pair: Pair, engine: Trans
         coding = CacheCoding(key_anchor_bits=bits, value_anchor_bits=bits)
         lynx_events = run(pair, engine, coding, AnchorFirst())
         assert done(lynx_events).tokens == done(int8).tokens
-        assert done(lynx_events).verified
+        assert (done(lynx_events).verified, done(lynx_events).tier) == (True, Tier.RESIDUAL)
         assert done(lynx_events).drafted > 0
     assert len(done(int8).tokens) == TOKENS
 
@@ -112,10 +118,22 @@ def test_the_raw_coding_gives_the_tokens_of_the_untouched_cache(pair: Pair, engi
     assert list(done(events).tokens) == tokens
 
 
+def test_the_exact_tier_gives_the_tokens_of_the_untouched_cache(pair: Pair, engine: TransformersEngine) -> None:
+    raw = run(pair, engine, RAW, Blocking(), rate=0)
+    for policy in (Blocking(), AnchorFirst()):
+        # One bit is so coarse that a draft which nothing checked would show.
+        events = run(pair, engine, CacheCoding(key_anchor_bits=1, value_anchor_bits=1, exact=True), policy)
+        assert done(events).tokens == done(raw).tokens
+        assert (done(events).verified, done(events).tier) == (True, Tier.EXACT)
+    assert done(raw).tier is Tier.EXACT
+    assert done(events).drafted > 0
+
+
 def test_anchors_alone_are_never_called_verified(pair: Pair, engine: TransformersEngine) -> None:
     for policy in (Blocking(Tier.ANCHOR), AnchorFirst(draft_cap=5)):
         events = run(pair, engine, CacheCoding(parts=1), policy, rate=0)
         assert not done(events).verified
+        assert (done(events).tier, done(events).committed, done(events).error) == (Tier.ANCHOR, 0, None)
         assert not any(isinstance(event, Committed) for event in events)
     assert len(done(events).tokens) == 5
 
@@ -166,13 +184,10 @@ def test_a_manifest_that_does_not_fit_the_model_is_refused(pair: Pair, engine: T
     layers = engine.prefill(PROMPT).layers
     narrow = [(keys[:1], values[:1]) for keys, values in layers]
     for wrong, told in ((layers * 2, "4 tensors|8 tensors"), (layers[:1], "2 tensors"), (narrow, r"\(1, 120, 32\)")):
-        manifest = make_manifest(wrong, CacheCoding(), request_id=1, model="tiny", first_token=1)
+        manifest = manifest_of(wrong)
         receiver = lynx.PlaneReceiver(pair.decode, manifest)
         with pytest.raises(lynx.ProtocolError, match=told):
             next(decode(receiver, engine, AnchorFirst(), max_tokens=4))
-    without_token = make_manifest(layers, CacheCoding(), request_id=1, model="tiny", first_token=-1)
-    with pytest.raises(lynx.ProtocolError, match="first token"):
-        next(decode(lynx.PlaneReceiver(pair.decode, without_token), engine, AnchorFirst(), max_tokens=4))
 
 
 def test_a_policy_that_waits_for_a_tier_that_is_not_sent_is_refused(pair: Pair, engine: TransformersEngine) -> None:
@@ -182,7 +197,7 @@ def test_a_policy_that_waits_for_a_tier_that_is_not_sent_is_refused(pair: Pair, 
 
 def test_a_transfer_that_does_not_come_runs_into_its_deadline(pair: Pair, engine: TransformersEngine) -> None:
     prefilled = engine.prefill(PROMPT)
-    manifest = make_manifest(prefilled.layers, CacheCoding(), request_id=1, model="tiny", first_token=1)
+    manifest = manifest_of(prefilled.layers)
     with ThreadPoolExecutor() as pool:
         offering = pool.submit(pair.to_decode.offer, manifest)
         receiver = pair.to_prefill.accept_offer(10)
@@ -195,7 +210,7 @@ def test_a_transfer_that_does_not_come_runs_into_its_deadline(pair: Pair, engine
 
 def test_a_peer_that_goes_in_mid_stream_ends_the_request(engine: TransformersEngine) -> None:
     prefilled = engine.prefill(PROMPT)
-    manifest = make_manifest(prefilled.layers, CacheCoding(), request_id=1, model="tiny", first_token=1)
+    manifest = manifest_of(prefilled.layers)
     with connected() as two, ThreadPoolExecutor() as pool:
         offering = pool.submit(two.to_decode.offer, manifest)
         receiver = two.to_prefill.accept_offer(10)

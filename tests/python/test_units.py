@@ -71,7 +71,7 @@ def test_the_last_layers_value_pays_for_the_sinks() -> None:
     "change",
     [
         {"coding": "ZIP"},
-        {"parts": 3},
+        {"parts": 4},
         {"parts": True},
         {"key_anchor_bits": 9},
         {"value_anchor_bits": "4"},

@@ -44,6 +44,13 @@ class LYNX_API ConnectionFailed : public Error {
     ~ConnectionFailed() override;
 };
 
+/// A peer has not proved that it has the same pre-shared key, or what came over its connection was not sent by it.
+class LYNX_API AuthenticationFailed : public Error {
+   public:
+    using Error::Error;
+    ~AuthenticationFailed() override;
+};
+
 /// A peer that was there has gone: its process ended or the link broke.
 class LYNX_API PeerLost : public Error {
    public:

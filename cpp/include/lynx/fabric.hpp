@@ -134,15 +134,17 @@ class EndpointHandler {
     /// The source of that write may be reused. If Fabric::delivery_complete(), its bytes are in the peer's memory;
     /// otherwise they have left, and whether the peer has them, the peer says.
     virtual void on_written(std::uint64_t cookie) noexcept = 0;
-    /// That write failed; it was posted, or it was the one last returned by next_write and could not be.
+    /// That write failed; it was posted, or it was the one last returned by next_write and could not be. Its source may
+    /// be reused, but after a Timeout the provider may still send what then lies there, should the peer come back:
+    /// nobody must use what arrives for the request that has failed.
     virtual void on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept = 0;
     /// The endpoint no longer works: nothing more will arrive, and every write fails.
     virtual void on_broken(const std::exception_ptr& error) noexcept { (void)error; }
 };
 
 struct EndpointOptions {
-    /// How long the provider may answer "try again" to one write, with no completion in between, before that write
-    /// fails.
+    /// How long the provider may answer "try again" to one write, and a peer may confirm none of the writes posted to
+    /// it, before that write or those fail with Timeout. One write must not take that long.
     Clock::duration post_deadline = std::chrono::seconds(5);
 };
 

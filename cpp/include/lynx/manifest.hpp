@@ -17,6 +17,7 @@ inline constexpr std::uint32_t kMaxTensors = 1u << 14;
 inline constexpr std::uint32_t kMinChunkBytes = 4u << 10;
 inline constexpr std::uint32_t kMaxChunkBytes = 64u << 20;
 inline constexpr std::uint32_t kDefaultChunkBytes = 256u << 10;
+inline constexpr std::uint32_t kMaxRanks = 256;  ///< that send one request, or receive it
 inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 44;
 
 enum class TensorRole : std::uint8_t { kKey = 0, kValue = 1 };
@@ -32,12 +33,38 @@ struct ManifestTensor {
     friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
+/// Consecutive layers, and of each the same consecutive heads.
+struct Shard {
+    std::uint32_t first_layer = 0;
+    std::uint32_t layers = 0;
+    std::uint32_t first_head = 0;
+    std::uint32_t heads = 0;
+
+    friend bool operator==(const Shard&, const Shard&) = default;
+};
+
+/// Of a request that several ranks send or receive, all in transfers of the same request_id: which one this is. See
+/// lynx/shards.hpp, which fills it in.
+struct ManifestShard {
+    std::uint32_t sender = 0;  ///< the sending rank, of `senders`
+    std::uint32_t senders = 1;
+    std::uint32_t receiver = 0;  ///< the receiving rank, of `receivers`
+    std::uint32_t receivers = 1;
+    std::uint32_t total_layers = 0;  ///< of the whole cache
+    std::uint32_t total_heads = 0;   ///< of its widest layer
+    /// By the sending rank, in layer order; every tensor lies in it. Empty where there is one sender and one receiver.
+    std::vector<Shard> owned;
+
+    friend bool operator==(const ManifestShard&, const ManifestShard&) = default;
+};
+
 /// Layers need not be alike: each tensor has its own heads, tokens, head_dim and anchor width.
 struct LYNX_API Manifest {
     std::uint64_t request_id = 0;
     std::string model;
     std::uint32_t context_tokens = 0;
-    /// The token that prefill sampled from its exact cache; -1 if there is none.
+    /// The token that prefill sampled from its exact cache; -1 while prefill still runs: it follows (see
+    /// PlaneReceiver::first_token).
     std::int32_t first_token = -1;
     /// How many parts of each tensor are sent: 1 for the anchors alone, 2 with the residuals, 3 with the exact tiers.
     std::uint8_t parts = 2;
@@ -48,6 +75,7 @@ struct LYNX_API Manifest {
     /// In sending order. The pieces of K, or of V, of a layer form rows: each range of tokens is covered by one
     /// consecutive run of heads, the same for all, and the ranges follow each other.
     std::vector<ManifestTensor> tensors;
+    ManifestShard shard{};
 
     /// Throws InvalidArgument naming the field that is out of range.
     void validate() const;

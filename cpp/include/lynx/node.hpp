@@ -12,6 +12,7 @@
 #include "lynx/export.hpp"
 #include "lynx/fabric.hpp"
 #include "lynx/manifest.hpp"
+#include "lynx/metrics.hpp"
 
 namespace lynx {
 
@@ -63,6 +64,9 @@ class LYNX_API Node {
     [[nodiscard]] DevicePath device_path() const noexcept;
     /// In words; empty if it is.
     [[nodiscard]] const std::string& why_not_direct() const noexcept;
+
+    /// What was counted since the node was made. From any thread, at any time: holds up no transfer.
+    [[nodiscard]] NodeMetrics metrics() const noexcept;
 
     [[nodiscard]] std::size_t arena_bytes() const noexcept;
     [[nodiscard]] std::size_t arena_free_bytes() const noexcept;

@@ -7,20 +7,29 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lynx/codec.hpp"
 #include "lynx/deadline.hpp"
 #include "lynx/device.hpp"
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
+#include "lynx/metrics.hpp"
 #include "lynx/node.hpp"
 
 namespace lynx {
+
+class ArenaBlock;
+class ShardPlan;
 
 struct ReceiverOptions {
     /// Asks the sender for at most so many payload bytes per second; 0 for no limit.
     std::uint64_t bytes_per_second = 0;
     const Codec* codec = nullptr;  ///< Codec::best() if null
+    /// For a request in shards: what this plan does not foresee for receiving rank `shard` is refused. Outlives the
+    /// call.
+    const ShardPlan* plan = nullptr;
+    std::uint32_t shard = 0;
 };
 
 /// What is complete and checked, at one moment. `number` grows by one with each tensor's part that becomes complete.
@@ -36,7 +45,8 @@ struct Revision {
 /// Every member may be called from any thread.
 class LYNX_API PlaneReceiver {
    public:
-    /// Takes a slot. Throws ArenaFull, InvalidArgument, Unsupported (checksums or exact tiers on DevicePath::kDirect).
+    /// Takes a slot. Throws ArenaFull, InvalidArgument, ProtocolError (ReceiverOptions::plan), Unsupported (checksums
+    /// or exact tiers on DevicePath::kDirect).
     PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options = {});
     PlaneReceiver(PlaneReceiver&&) noexcept;
     PlaneReceiver& operator=(PlaneReceiver&&) noexcept;
@@ -59,11 +69,20 @@ class LYNX_API PlaneReceiver {
     /// The finest part that is complete for all layers, with every part before it; nothing before the anchor is. What a
     /// transfer that has failed leaves behind.
     [[nodiscard]] std::optional<unsigned> tier() const;
+    /// When the parts of the tensors came, of those of which anything has.
+    [[nodiscard]] std::vector<PartTimes> timeline() const;
     /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;
     /// Waits for a revision newer than `after`; the current one, whether newer or the deadline passed.
     [[nodiscard]] Revision wait_newer(std::uint64_t after, Deadline deadline) const;
+
+    /// The token that prefill sampled: at once if the manifest has it, else once it has come. Nothing at the deadline.
+    /// Throws what ended the transfer.
+    [[nodiscard]] std::optional<std::int32_t> first_token(Deadline deadline) const;
+    /// Tells it, once, where the manifest has none; lynx::Peer does. Throws ProtocolError for a negative token and for
+    /// a second one.
+    void set_first_token(std::int32_t token);
 
     /// Decodes K or V of a layer, of all of its pieces in the manifest, from all planes through `part` (bit for bit
     /// from kExactPart) into `destination` (any dtype and strides), whose first element is that of the first piece.
@@ -81,14 +100,18 @@ class LYNX_API PlaneReceiver {
 
     /// Ends the transfer: waiting calls throw `error`. What is complete stays readable. The first error stays.
     void fail(const std::exception_ptr& error) noexcept;
-    /// The sender has stopped after posting so many chunks: waits until they are all in, after which the slot may be
-    /// given back. False at the deadline.
+    /// The sender has stopped after posting so many chunks: ends the slot's keys, after which it may be given back.
+    /// Where a provider cannot tell when writes have landed, waits first until they are all in, or nothing more has
+    /// come for a quarter of a second. False at the deadline.
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
 
     struct State;  // cpp/src/stream/receive_state.hpp
     [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 
    private:
+    friend class Peer;
+    /// In room that has been taken before.
+    PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options, ArenaBlock room);
     std::shared_ptr<Node::Impl> node_;
     std::shared_ptr<State> state_;
 };

@@ -7,15 +7,19 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lynx/codec.hpp"
 #include "lynx/deadline.hpp"
 #include "lynx/device.hpp"
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
+#include "lynx/metrics.hpp"
 #include "lynx/node.hpp"
 
 namespace lynx {
+
+class ArenaBlock;
 
 /// Which chunks go first, over all transfers of a node: strictly by class, but that each lower class keeps a small
 /// share (NodeOptions::floor).
@@ -77,6 +81,8 @@ class LYNX_API PlaneSender {
     /// Waits until every chunk has been written. False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait_written(Deadline deadline);
     [[nodiscard]] SendProgress progress() const;
+    /// When the parts of the tensors left, of those of which anything has.
+    [[nodiscard]] std::vector<PartTimes> timeline() const;
     [[nodiscard]] const Manifest& manifest() const noexcept;
 
     [[nodiscard]] bool failed() const noexcept;
@@ -89,6 +95,10 @@ class LYNX_API PlaneSender {
     [[nodiscard]] const std::shared_ptr<State>& state() const noexcept { return state_; }
 
    private:
+    friend class Peer;
+    /// In room that has been taken before.
+    PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant, const SenderOptions& options,
+                ArenaBlock room);
     std::shared_ptr<Node::Impl> node_;
     std::shared_ptr<State> state_;
 };

@@ -35,7 +35,7 @@ struct Snapshot {
     std::uint32_t committed = 0;   ///< verified tokens, without the one that prefill sampled
     std::uint32_t max_tokens = 0;  ///< wanted in all
     bool can_draft = false;  ///< anchor_ready, and one more token would be within max_tokens and before an end token
-    double elapsed_s = 0;    ///< since the transfer started
+    double elapsed_s = 0;    ///< since the session began
 };
 
 /// What one verifying pass did.

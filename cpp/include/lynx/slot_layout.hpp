@@ -52,8 +52,14 @@ class LYNX_API SlotLayout {
     };
     [[nodiscard]] Range chunks(std::uint32_t tensor, unsigned part) const;
     [[nodiscard]] Range exact_chunks(std::uint32_t tensor, std::uint64_t exact_bytes) const;
-    /// What those chunks take: whole ones, but for the end of the slot's room.
+    /// What those chunks take: `exact_bytes` and, at the end, up to 63 bytes of filling.
     [[nodiscard]] Extent exact_extent(std::uint32_t tensor, std::uint64_t exact_bytes) const;
+
+    /// From now on the last chunk of this tensor's exact part ends where exact_extent() does. Until then chunk() gives
+    /// the most that an exact part may take. Not to be called while another thread calls chunk() for this tensor.
+    void trim_exact(std::uint32_t tensor, std::uint64_t exact_bytes) {
+        tensors_.at(tensor).exact_bytes = exact_extent(tensor, exact_bytes).bytes;
+    }
 
     /// The pieces (see ManifestTensor) of K or V of a layer, as indices into the manifest, by token and head;
     /// empty if there are none.
@@ -66,6 +72,7 @@ class LYNX_API SlotLayout {
         std::size_t head_bytes;
         std::uint32_t first_chunk;
         std::uint32_t part_begin[kMaxParts + 1];  // chunk numbers, from first_chunk on
+        std::size_t exact_bytes;                  // what the exact part takes, as far as that is known
     };
     std::vector<Tensor> tensors_;
     std::vector<std::uint64_t> piece_keys_;  // sorted (layer, role), one for each entry of pieces_

@@ -18,6 +18,8 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
         throw ArenaFull(
             text("a buffer of ", bytes, " bytes was asked for; the system refused: ", std::strerror(errno)));
     data_ = static_cast<std::byte*>(p);
+    // Large pages where the system has them: copies through shared memory gain most. It may refuse.
+    (void)::madvise(p, bytes, MADV_HUGEPAGE);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept

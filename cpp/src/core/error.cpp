@@ -9,6 +9,7 @@ InvalidArgument::~InvalidArgument() = default;
 ArenaFull::~ArenaFull() = default;
 Timeout::~Timeout() = default;
 ConnectionFailed::~ConnectionFailed() = default;
+AuthenticationFailed::~AuthenticationFailed() = default;
 PeerLost::~PeerLost() = default;
 Cancelled::~Cancelled() = default;
 ProtocolError::~ProtocolError() = default;

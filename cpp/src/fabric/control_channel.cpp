@@ -15,14 +15,14 @@ namespace lynx {
 
 using fabric::FrameBytes;
 using fabric::FrameHeader;
+using fabric::FrameKind;
+using fabric::Refusal;
 using fabric::Socket;
 using fabric::system_reason;
 using fabric::wait_for;
 
 namespace {
 
-/// A begun frame is let finish for this long beyond the deadline: half a frame would end the connection.
-constexpr Clock::duration kFrameGrace = std::chrono::seconds(5);
 constexpr Clock::duration kPollSlice = std::chrono::milliseconds(50);
 constexpr Clock::duration kRefusedRetry = std::chrono::milliseconds(20);
 /// Memory for a payload grows as its bytes come: a claim alone costs a peer nothing and us no more than this.
@@ -120,7 +120,10 @@ ControlChannel ControlChannel::connect(const std::string& host, std::uint16_t po
         int error = 0;
         for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
             Socket socket = try_connect(*address, deadline, options, error);
-            if (socket) return ControlChannel(std::make_unique<Impl>(std::move(socket)));
+            if (!socket) continue;
+            auto impl = std::make_unique<Impl>(std::move(socket));
+            if (options.key) impl->authenticate(*options.key, deadline, options);
+            return ControlChannel(std::move(impl));
         }
         const bool again = options.retry_refused && error == ECONNREFUSED && !deadline.passed();
         if (!again) {
@@ -137,22 +140,16 @@ ControlChannel::ControlChannel(ControlChannel&&) noexcept = default;
 ControlChannel& ControlChannel::operator=(ControlChannel&&) noexcept = default;
 ControlChannel::~ControlChannel() = default;
 
-void ControlChannel::send(std::uint8_t type, ConstByteSpan payload, Deadline deadline) {
-    if (payload.size() > kMaxControlPayload) {
-        throw InvalidArgument(text("a control message of ", payload.size(), " bytes was to be sent to ", impl_->peer,
-                                   "; at most ", kMaxControlPayload, " fit in one"));
-    }
-    FrameBytes header = FrameHeader{.type = type, .payload_bytes = static_cast<std::uint32_t>(payload.size())}.pack();
-    std::array<iovec, 2> parts = {iovec{header.data(), header.size()},
-                                  iovec{const_cast<std::byte*>(payload.data()), payload.size()}};
-    const std::scoped_lock lock(impl_->send_mutex);
-    std::size_t left = header.size() + payload.size();
+void ControlChannel::Impl::send_all(ConstByteSpan first, ConstByteSpan second, Deadline deadline) {
+    std::array<iovec, 2> parts = {iovec{const_cast<std::byte*>(first.data()), first.size()},
+                                  iovec{const_cast<std::byte*>(second.data()), second.size()}};
+    std::size_t left = first.size() + second.size();
     const std::size_t all = left;
     while (left > 0) {
         msghdr message{};
         message.msg_iov = parts.data();
         message.msg_iovlen = parts.size();
-        const ssize_t sent = sendmsg(impl_->socket.get(), &message, MSG_NOSIGNAL);
+        const ssize_t sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
         if (sent >= 0) {
             left -= static_cast<std::size_t>(sent);
             auto skip = static_cast<std::size_t>(sent);
@@ -166,47 +163,75 @@ void ControlChannel::send(std::uint8_t type, ConstByteSpan payload, Deadline dea
         }
         if (errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) {
-            impl_->lost(errno == EPIPE ? "the peer has closed it" : system_reason(errno));
+            lost(errno == EPIPE ? "the peer has closed it" : system_reason(errno));
         }
-        if (wait_for(impl_->socket, POLLOUT, deadline)) continue;
-        // A frame cut in the middle would be read as garbage: end the connection rather than its meaning.
-        if (left < all) impl_->end();
-        throw Timeout(text("control connection to ", impl_->peer, ": ", left, " of ", all,
+        if (wait_for(socket, POLLOUT, deadline)) continue;
+        // A frame cut in the middle would be read as garbage, and one left out breaks the seal of all that follow: end
+        // the connection rather than its meaning.
+        const bool ends = left < all || seal;
+        if (ends) end();
+        throw Timeout(text("control connection to ", peer, ": ", left, " of ", all,
                            " bytes were not taken by the deadline; the peer does not read",
-                           left < all ? ", and the connection is closed" : ""));
+                           ends ? ", and the connection is closed" : ""));
     }
 }
 
-std::optional<ControlMessage> ControlChannel::receive(Deadline deadline) {
-    if (!wait_for(impl_->socket, POLLIN, deadline)) return std::nullopt;
-    // Counted from now, so that a deadline at the end of time does not overflow.
-    const Clock::duration left = std::min<Clock::duration>(deadline.left(), std::chrono::hours(24));
-    const Deadline whole = Deadline::after(left + kFrameGrace);
+void ControlChannel::send(std::uint8_t type, ConstByteSpan payload, Deadline deadline) {
+    if (payload.size() > kMaxControlPayload) {
+        throw InvalidArgument(text("a control message of ", payload.size(), " bytes was to be sent to ", impl_->peer,
+                                   "; at most ", kMaxControlPayload, " fit in one"));
+    }
+    const std::scoped_lock lock(impl_->send_mutex);
+    if (impl_->seal) return impl_->send_all(impl_->seal->seal(type, payload), {}, deadline);
+    const FrameBytes header =
+        FrameHeader{.type = type, .payload_bytes = static_cast<std::uint32_t>(payload.size())}.pack();
+    impl_->send_all(std::as_bytes(std::span(header)), payload, deadline);
+}
+
+std::vector<std::byte> ControlChannel::Impl::read_payload(std::size_t bytes, Deadline deadline) {
+    std::vector<std::byte> payload;
+    while (payload.size() < bytes) {
+        const std::size_t had = payload.size();
+        payload.resize(std::min(bytes, had + kPayloadStep));
+        read_all(std::span(payload).subspan(had), deadline);
+    }
+    return payload;
+}
+
+ControlMessage ControlChannel::Impl::read_plain(std::size_t max_payload, Deadline deadline) {
     FrameBytes bytes{};
-    impl_->read_all(std::as_writable_bytes(std::span(bytes)), whole);
-    const FrameHeader header = FrameHeader::unpack(bytes);
-    const auto refuse = [this](const std::string& why) {
+    read_all(std::as_writable_bytes(std::span(bytes)), deadline);
+    const FrameHeader header = fabric::read_header(bytes, max_payload, peer);
+    if (header.kind == FrameKind::kRefusal) fabric::throw_refused(header.type, peer);
+    if (header.kind != FrameKind::kMessage) {
+        const FrameBytes refusal =
+            FrameHeader{.type = static_cast<std::uint8_t>(Refusal::kNoKeyHere), .kind = FrameKind::kRefusal}.pack();
+        send_now(std::as_bytes(std::span(refusal)));
+        fabric::throw_refused(static_cast<std::uint8_t>(Refusal::kKeyNeeded), peer);
+    }
+    return {header.type, read_payload(header.payload_bytes, deadline)};
+}
+
+ControlMessage ControlChannel::Impl::read_sealed(std::size_t max_payload, Deadline deadline) {
+    std::array<std::byte, fabric::kSealedHeaderBytes> bytes{};
+    read_all(bytes, deadline);
+    const FrameHeader header = seal->open_header(bytes, max_payload, peer);
+    return {header.type, seal->open_payload(read_payload(fabric::sealed_bytes(header.payload_bytes), deadline), peer)};
+}
+
+std::optional<ControlMessage> ControlChannel::receive(Deadline deadline, const ReceiveLimits& limits) {
+    if (!wait_for(impl_->socket, POLLIN, deadline)) return std::nullopt;
+    // A begun frame is let finish: half a frame would end the connection. Counted from now, so that a deadline at the
+    // end of time does not overflow.
+    const Clock::duration left = std::min<Clock::duration>(deadline.left(), std::chrono::hours(24));
+    const Deadline whole = Deadline::after(left + limits.grace);
+    try {
+        return impl_->seal ? impl_->read_sealed(limits.max_payload, whole)
+                           : impl_->read_plain(limits.max_payload, whole);
+    } catch (...) {
         impl_->end();
-        throw ProtocolError(text("control connection to ", impl_->peer, ": ", why, "; the connection is closed"));
-    };
-    if (header.magic != FrameHeader::kMagic) refuse("what came is no Lynx message; is the port that of a Lynx peer?");
-    if (header.version != kControlVersion) {
-        refuse(text("the peer speaks version ", int{header.version}, " of the control protocol and this side version ",
-                    int{kControlVersion}, "; install the same Lynx on both sides"));
+        throw;
     }
-    if (header.zero != 0) refuse(text("a message of type ", int{header.type}, " has its reserved field set"));
-    if (header.payload_bytes > kMaxControlPayload) {
-        refuse(text("a message of type ", int{header.type}, " claims ", header.payload_bytes, " bytes; at most ",
-                    kMaxControlPayload, " are accepted"));
-    }
-    ControlMessage message;
-    message.type = header.type;
-    while (message.payload.size() < header.payload_bytes) {
-        const std::size_t had = message.payload.size();
-        message.payload.resize(std::min<std::size_t>(header.payload_bytes, had + kPayloadStep));
-        impl_->read_all(std::span(message.payload).subspan(had), whole);
-    }
-    return message;
 }
 
 void ControlChannel::shutdown() noexcept {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <mutex>
 
@@ -13,6 +14,10 @@ constexpr std::size_t kMinCompletions = 4096;
 constexpr std::size_t kMaxReceives = 512;
 /// How often a stopping thread that does not end is looked at.
 constexpr auto kPatience = std::chrono::milliseconds(500);
+
+// shm endpoints of one process share their memory in libfabric 1.17: one that closes takes it from under the others,
+// whose threads may still be looking into it.
+std::atomic<int> open_shm_endpoints = 0;
 
 // An address blob is a u8 length, that many characters of the provider's name, and the provider's own
 // address. Two providers' addresses may look alike (net, tcp and rxm all use plain socket addresses) and do
@@ -86,6 +91,7 @@ EndpointState::EndpointState(std::shared_ptr<Libfabric> fabric, EndpointHandler&
         receives_missing = std::min(kMaxReceives, std::max<std::size_t>(1, info->rx_attr->size));
         post_receives();
     }
+    if (name == "shm") ++open_shm_endpoints;
     std::promise<void> end;
     finished = end.get_future();
     thread = std::jthread([this, end = std::move(end)](const std::stop_token& asked_to_stop) mutable {
@@ -100,10 +106,12 @@ bool EndpointState::stop() {
     while (finished.wait_for(kPatience) != std::future_status::ready) {
         if (calls.stuck() && calls.abandon()) {
             thread.detach();
+            if (owner->name == "shm") --open_shm_endpoints;
             return false;
         }
     }
     thread.join();
+    if (owner->name == "shm" && --open_shm_endpoints > 0) return false;
     // rxm over tcp, as of libfabric 1.17, crashes when an endpoint closes while a peer's write is half in (it follows
     // the null context of what it cancels), and only the peer knows whether one is.
     return owner->name != "tcp;ofi_rxm" || arrivals == 0;

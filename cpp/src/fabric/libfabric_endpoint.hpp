@@ -37,7 +37,8 @@ struct EndpointState {
     void take_completion(const fi_cq_data_entry& entry);
     void take_error();
     void finish(Operation& operation);
-    void fail(Operation& operation, const std::exception_ptr& error, bool peer_gone);
+    void fail(Operation& operation, const std::exception_ptr& error);
+    void fail_silent(Clock::time_point now);
     void break_down(const std::string& reason);
     enum class PostResult : std::uint8_t { kPosted, kFailed, kAgain };
     [[nodiscard]] bool post_all(Clock::time_point now, Clock::time_point& retry_at);
@@ -62,6 +63,7 @@ struct EndpointState {
     std::future<void> finished;
 
     std::size_t in_flight = 0;
+    Clock::time_point silence_looked_at{};
     std::uint64_t arrivals = 0;
     bool spends_receives = false;       ///< FI_RX_CQ_DATA was granted: an arrival takes a receive
     std::size_t receives_missing = 0;   ///< of those, how many are to be posted

@@ -1,6 +1,8 @@
+#include <sys/random.h>
 #include <sys/uio.h>
 
-#include <random>
+#include <cerrno>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -11,8 +13,9 @@ namespace {
 
 /// A key that no region has by chance and that no peer guesses: it is what opens this memory to writes.
 std::uint64_t random_key(std::size_t key_bytes) {
-    std::random_device random;
-    const std::uint64_t key = (std::uint64_t{random()} << 32) | random();
+    std::uint64_t key = 0;
+    if (getrandom(&key, sizeof(key), 0) != sizeof(key))
+        throw FabricError(text("no random key for a memory region (getrandom): ", std::strerror(errno)));
     return key_bytes >= sizeof(key) ? key : key & ((std::uint64_t{1} << (8 * key_bytes)) - 1);
 }
 

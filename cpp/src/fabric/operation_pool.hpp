@@ -13,7 +13,12 @@ namespace lynx::fabric {
 /// Begins with the room that a provider with FI_CONTEXT or FI_CONTEXT2 writes to while it has the operation.
 struct Operation {
     fi_context2 provider_room{};
-    enum class Kind : std::uint8_t { kFree, kWrite, kReceive } kind = Kind::kFree;
+    enum class Kind : std::uint8_t {
+        kFree,
+        kWrite,
+        kAbandoned,  ///< a write that has been reported as failed and that the provider still has
+        kReceive
+    } kind = Kind::kFree;
     PeerId peer = 0;
     std::uint64_t cookie = 0;
     std::uint32_t tag = 0;

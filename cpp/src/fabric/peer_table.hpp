@@ -19,9 +19,11 @@ class PeerTable {
         std::size_t outstanding = 0;  ///< writes with the provider
         bool removed = false;         ///< takes no more writes; leaves the table later, see take_removed
         Clock::time_point removed_at{};
-        /// It has looked dead (a write timed out or lost its link), and none has completed since: a write
-        /// that the provider will not take is then failed at once, so that a dead peer does not hold up the
-        /// living for one deadline a write.
+        /// When it last completed a write, or took one with nothing outstanding.
+        Clock::time_point heard_at{};
+        /// It has looked dead (a write timed out), and none has completed since: a write that the provider will not
+        /// take is then failed at once, so that a dead peer does not hold up the living for one deadline a write.
+        /// (A lost link alone does not mean that: the provider makes a new one, and meanwhile says "try again".)
         bool stuck = false;
         /// The write that the provider would not take, by its cookie, and since when with nothing completed since.
         std::uint64_t blocked_cookie = 0;
@@ -61,27 +63,41 @@ class PeerTable {
         return peer.blocked_since;
     }
 
-    void posted(PeerId id) {
+    void posted(PeerId id, Clock::time_point now) {
         const std::scoped_lock lock(mutex_);
         if (const auto it = peers_.find(id); it != peers_.end()) {
-            ++it->second.outstanding;
+            if (it->second.outstanding++ == 0) it->second.heard_at = now;
             it->second.blocked_since = {};
         }
     }
 
-    void completed(PeerId id, bool ok, bool gone) {
+    void completed(PeerId id, bool ok) {
         const std::scoped_lock lock(mutex_);
         if (const auto it = peers_.find(id); it != peers_.end()) {
             --it->second.outstanding;
             it->second.blocked_since = {};
+            it->second.heard_at = Clock::now();
             if (ok) it->second.stuck = false;
-            if (gone) it->second.stuck = true;
         }
     }
 
     void set_stuck(PeerId id) {
         const std::scoped_lock lock(mutex_);
         if (const auto it = peers_.find(id); it != peers_.end()) it->second.stuck = true;
+    }
+
+    /// Those that have writes outstanding and have completed none for longer than `deadline`; they are stuck from now
+    /// on, and what they take next has as long again.
+    [[nodiscard]] std::vector<PeerId> take_silent(Clock::time_point now, Clock::duration deadline) {
+        const std::scoped_lock lock(mutex_);
+        std::vector<PeerId> silent;
+        for (auto& [id, peer] : peers_) {
+            if (peer.outstanding == 0 || now - peer.heard_at <= deadline) continue;
+            peer.stuck = true;
+            peer.heard_at = now;
+            silent.push_back(id);
+        }
+        return silent;
     }
 
     /// Some write is with the provider whose peer is neither removed nor looks dead.

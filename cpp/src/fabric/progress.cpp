@@ -14,6 +14,7 @@ constexpr int kReadsAtOnce = 8;     // batches of completions before posting get
 constexpr std::size_t kBatch = 32;  // completions read by one call
 constexpr int kPostsAtOnce = 64;    // writes posted before completions get their turn
 
+constexpr auto kLookForSilence = std::chrono::milliseconds(10);
 constexpr auto kSettleFor = std::chrono::milliseconds(500);
 
 /// Errors that say the peer or the way to it has gone, rather than that the request was wrong.
@@ -63,6 +64,7 @@ void EndpointState::drive(const std::stop_token& asked_to_stop) {
             fi_addr_t address = gone;
             calls.run([&] { return fi_av_remove(addresses.get(), &address, 1, 0); });
         }
+        if (now - silence_looked_at > kLookForSilence) fail_silent(now);
         if (reaped || sent) {
             idle.progressed(now);
         } else {
@@ -116,7 +118,7 @@ void EndpointState::take_completion(const fi_cq_data_entry& entry) {
         handler.on_arrival(static_cast<std::uint32_t>(entry.data));
         return;
     }
-    if (operation != nullptr && operation->kind == Operation::Kind::kWrite) finish(*operation);
+    if (operation != nullptr && operation->kind != Operation::Kind::kReceive) finish(*operation);
 }
 
 void EndpointState::take_error() {
@@ -136,35 +138,55 @@ void EndpointState::take_error() {
     std::array<char, 256> buffer{};
     const char* details =
         fi_cq_strerror(completions.get(), error.prov_errno, error.err_data, buffer.data(), buffer.size());
-    fail(*operation,
-         write_error(error.err, text(describe(operation->peer, operation->tag, operation->bytes),
-                                     " failed: ", reason_of(error.err),
-                                     " (provider: ", details != nullptr ? details : "nothing to add", ")")),
-         is_peer_gone(error.err));
+    fail(*operation, write_error(error.err, text(describe(operation->peer, operation->tag, operation->bytes),
+                                                 " failed: ", reason_of(error.err), " (provider: ",
+                                                 details != nullptr ? details : "nothing to add", ")")));
 }
 
 void EndpointState::finish(Operation& operation) {
     const std::uint64_t cookie = operation.cookie;
-    peers.completed(operation.peer, true, false);
+    const bool reported = operation.kind == Operation::Kind::kAbandoned;
+    peers.completed(operation.peer, true);
     operations.give_back(operation);
+    if (reported) return;
     --in_flight;
     handler.on_written(cookie);
 }
 
-void EndpointState::fail(Operation& operation, const std::exception_ptr& error, bool peer_gone) {
+void EndpointState::fail(Operation& operation, const std::exception_ptr& error) {
     const std::uint64_t cookie = operation.cookie;
-    peers.completed(operation.peer, false, peer_gone);
+    const bool reported = operation.kind == Operation::Kind::kAbandoned;
+    peers.completed(operation.peer, false);
     operations.give_back(operation);
+    if (reported) return;
     --in_flight;
     handler.on_write_failed(cookie, error);
+}
+
+/// A stopped peer confirms nothing and is no error to any provider, nor is a write that shm's other side could not
+/// make sense of. The provider keeps such a write, and so its operation stays in use.
+void EndpointState::fail_silent(Clock::time_point now) {
+    silence_looked_at = now;
+    const auto silent = peers.take_silent(now, options.post_deadline);
+    if (silent.empty()) return;
+    const double seconds = std::chrono::duration<double>(options.post_deadline).count();
+    for (Operation* operation : operations.writes()) {
+        if (std::ranges::find(silent, operation->peer) == silent.end()) continue;
+        operation->kind = Operation::Kind::kAbandoned;
+        --in_flight;
+        const std::string what = describe(operation->peer, operation->tag, operation->bytes);
+        handler.on_write_failed(
+            operation->cookie,
+            std::make_exception_ptr(Timeout(text(what, " was posted, and the peer has confirmed nothing for ", seconds,
+                                                 " s; the peer is gone or has stopped, or its link is stuck"))));
+    }
 }
 
 void EndpointState::break_down(const std::string& reason) {
     const std::string& told =
         broken.emplace(text("fabric provider '", owner->name, "': the endpoint no longer works: ", reason,
                             "; close it and open another one"));
-    for (Operation* operation : operations.writes())
-        fail(*operation, std::make_exception_ptr(FabricError(told)), false);
+    for (Operation* operation : operations.writes()) fail(*operation, std::make_exception_ptr(FabricError(told)));
     handler.on_broken(std::make_exception_ptr(FabricError(told)));
 }
 
@@ -231,14 +253,13 @@ EndpointState::PostResult EndpointState::post(const Write& write, Clock::time_po
     message.data = write.tag;
     const ssize_t result = calls.run([&] { return fi_writemsg(endpoint.get(), &message, write_flags); });
     if (result == 0) {
-        peers.posted(write.peer);
+        peers.posted(write.peer, now);
         ++in_flight;
         return PostResult::kPosted;
     }
     operations.give_back(operation);
     if (result == -FI_EAGAIN) return blocked(write, peer, now);
     const int error = static_cast<int>(-result);
-    if (is_peer_gone(error)) peers.set_stuck(write.peer);
     handler.on_write_failed(write.cookie, write_error(error, text(describe(write.peer, write.tag, write.source.size()),
                                                                   " could not be posted: ", reason_of(error))));
     return PostResult::kFailed;
@@ -255,7 +276,7 @@ EndpointState::PostResult EndpointState::blocked(const Write& write, const PeerT
     const double seconds = std::chrono::duration<double>(options.post_deadline).count();
     handler.on_write_failed(
         write.cookie,
-        in_time ? std::make_exception_ptr(PeerLost(what + " was not taken, and this peer's last write has failed; "
+        in_time ? std::make_exception_ptr(PeerLost(what + " was not taken, and this peer's last write has timed out; "
                                                           "remove the peer, or connect to it anew"))
                 : std::make_exception_ptr(Timeout(text(what, " was not taken by the provider within ", seconds,
                                                        " s; the peer is gone or has stopped, or its link is stuck"))));

@@ -1,5 +1,6 @@
 #include "fabric/socket.hpp"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -33,6 +34,17 @@ Addresses resolve(const std::string& what, const std::string& host, std::uint16_
     return Addresses(list);
 }
 
+bool is_loopback(const sockaddr* address) noexcept {
+    constexpr std::uint8_t kLoopbackNet = 127;
+    if (address->sa_family == AF_INET) {
+        const auto& v4 = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+        return ntohl(v4.s_addr) >> 24 == kLoopbackNet;
+    }
+    if (address->sa_family != AF_INET6) return false;
+    const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == kLoopbackNet);
+}
+
 std::string endpoint_text(const std::string& host, std::uint16_t port) {
     return host.find(':') == std::string::npos ? text(host, ":", port) : text("[", host, "]:", port);
 }
@@ -48,12 +60,16 @@ std::string endpoint_text(const sockaddr* address, socklen_t bytes) {
 }
 
 bool wait_for(const Socket& socket, short events, Deadline deadline) {
+    pollfd poll_fd{socket.get(), events, 0};
+    return wait_for_any({&poll_fd, 1}, deadline);
+}
+
+bool wait_for_any(std::span<pollfd> sockets, Deadline deadline) {
     constexpr auto kLongest = std::chrono::hours(1);  // poll counts milliseconds in an int
     while (true) {
         const auto left = std::min<Clock::duration>(deadline.left(), kLongest);
         const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-        pollfd poll_fd{socket.get(), events, 0};
-        const int ready = poll(&poll_fd, 1, static_cast<int>(left_ms));
+        const int ready = poll(sockets.data(), sockets.size(), static_cast<int>(left_ms));
         if (ready > 0) return true;
         if (ready < 0 && errno != EINTR) throw Error(text("poll failed: ", system_reason(errno)));
         if (deadline.passed()) return false;

@@ -8,39 +8,106 @@
 namespace lynx {
 
 namespace {
+
 constexpr std::size_t kPage = 4096;
+constexpr auto kWaitSlice = std::chrono::milliseconds(50);
+
+// A place in the line, for as long as it lives.
+class Waiting {
+   public:
+    Waiting(std::mutex& mutex, std::condition_variable& changed, std::multiset<std::uint64_t>& line, std::uint64_t turn)
+        : mutex_(mutex), changed_(changed), line_(line) {
+        const std::lock_guard lock(mutex_);
+        place_ = line_.insert(turn);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() {
+        const std::lock_guard lock(mutex_);
+        line_.erase(place_);
+        changed_.notify_all();  // the next one may go
+    }
+
+   private:
+    std::mutex& mutex_;
+    std::condition_variable& changed_;
+    std::multiset<std::uint64_t>& line_;
+    std::multiset<std::uint64_t>::iterator place_;
+};
+
+}  // namespace
+
+ArenaBlock::~ArenaBlock() {
+    if (arena_ != nullptr) arena_->release(offset_);
 }
 
 Arena::Arena(std::size_t bytes) : size_(bytes) {}
 
-std::size_t Arena::allocate(std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
+std::optional<std::size_t> Arena::take(std::size_t bytes, std::size_t& largest) {
+    if (bytes > size_) return std::nullopt;
+    bytes = std::max<std::size_t>(bytes, 1);
+    const std::size_t need = (bytes + kPage - 1) / kPage * kPage;
     std::size_t at = 0;
-    std::size_t largest = 0;
     // A hole ends at each used block, the last one at the arena's end.
-    if (bytes <= size_) {
-        const std::size_t need = std::max<std::size_t>((bytes + kPage - 1) / kPage, 1) * kPage;
-        for (const auto& [offset, length] : used_) {
-            if (offset - at >= need) break;
-            largest = std::max(largest, offset - at);
-            at = offset + length;
-        }
-        const auto next = used_.lower_bound(at);
-        const std::size_t end = next == used_.end() ? size_ : next->first;
-        if (end - at >= bytes) {
-            used_.emplace(at, std::min(need, end - at));
-            return at;
-        }
-        largest = std::max(largest, end - at);
+    for (const auto& [offset, length] : used_) {
+        if (offset - at >= need) break;
+        largest = std::max(largest, offset - at);
+        at = offset + length;
     }
+    const auto next = used_.lower_bound(at);
+    const std::size_t end = next == used_.end() ? size_ : next->first;
+    if (end - at >= bytes) {
+        used_.emplace(at, std::min(need, end - at));
+        return at;
+    }
+    largest = std::max(largest, end - at);
+    return std::nullopt;
+}
+
+ArenaBlock Arena::allocate(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (!waiting_.empty() && bytes <= size_)
+        throw ArenaFull(text("a slot of ", bytes, " bytes was asked for; ", waiting_.size(),
+                             " others wait for room in the arena of ", size_,
+                             " bytes and come first: raise arena_bytes or finish other requests first"));
+    std::size_t largest = 0;
+    if (const auto offset = take(bytes, largest)) return {*this, *offset};
     throw ArenaFull(text("a slot of ", bytes, " bytes was asked for; the arena has ", size_, " bytes, ", unused(),
                          " of them free", largest != 0 ? text(", ", largest, " in one piece") : std::string(),
                          ": raise arena_bytes or finish other requests first"));
 }
 
+std::uint64_t Arena::next_turn() noexcept {
+    const std::lock_guard lock(mutex_);
+    return ++last_turn_;
+}
+
+std::optional<ArenaBlock> Arena::wait(std::size_t bytes, std::uint64_t turn, Deadline deadline,
+                                      const std::function<void()>& between) {
+    if (bytes > size_)
+        throw ArenaFull(text("a slot of ", bytes, " bytes was asked for; the whole arena has ", size_,
+                             " bytes: raise arena_bytes"));
+    const Waiting place(mutex_, changed_, waiting_, turn);
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            std::optional<std::size_t> offset;
+            std::size_t largest = 0;
+            changed_.wait_until(lock, std::min(deadline.at(), Clock::now() + kWaitSlice), [&] {
+                if (*waiting_.begin() >= turn) offset = take(bytes, largest);
+                return offset.has_value();
+            });
+            if (offset) return ArenaBlock(*this, *offset);
+        }
+        if (deadline.passed()) return std::nullopt;
+        if (between) between();
+    }
+}
+
 void Arena::release(std::size_t offset) noexcept {
     const std::lock_guard lock(mutex_);
     used_.erase(offset);
+    changed_.notify_all();
 }
 
 std::size_t Arena::free_bytes() const noexcept {

@@ -1,29 +1,77 @@
-// First-fit allocation inside the one registered buffer. Few, large blocks: a sorted list is enough.
+// First-fit allocation inside the one registered buffer, in turn. Few, large blocks: a sorted list is enough.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "lynx/deadline.hpp"
 
 namespace lynx {
+
+class Arena;
+
+/// A block of an arena, which outlives it. The destructor gives it back.
+class ArenaBlock {
+   public:
+    ArenaBlock() noexcept = default;
+    ArenaBlock(Arena& arena, std::size_t offset) noexcept : arena_(&arena), offset_(offset) {}
+    ArenaBlock(ArenaBlock&& other) noexcept : arena_(std::exchange(other.arena_, nullptr)), offset_(other.offset_) {}
+    ArenaBlock& operator=(ArenaBlock&& other) noexcept {
+        std::swap(arena_, other.arena_);
+        std::swap(offset_, other.offset_);
+        return *this;
+    }
+    ~ArenaBlock();
+
+    [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
+    [[nodiscard]] bool taken() const noexcept { return arena_ != nullptr; }
+    /// It stays taken as long as the arena lives: a stranger may still write to it.
+    void keep() noexcept { arena_ = nullptr; }
+
+   private:
+    Arena* arena_ = nullptr;
+    std::size_t offset_ = 0;
+};
 
 class Arena {
    public:
     explicit Arena(std::size_t bytes);
 
-    /// The offset of a block of at least `bytes`, page-aligned. Throws ArenaFull naming what was asked and what is
-    /// free.
-    [[nodiscard]] std::size_t allocate(std::size_t bytes);
-    /// Gives back the block at `offset`.
-    void release(std::size_t offset) noexcept;
+    /// A page-aligned block of at least `bytes`, at once. Throws ArenaFull naming what was asked and what is free, or
+    /// that others wait, who come first.
+    [[nodiscard]] ArenaBlock allocate(std::size_t bytes);
+
+    /// A place in the line of those who wait, behind all earlier ones.
+    [[nodiscard]] std::uint64_t next_turn() noexcept;
+    /// Waits until there is room and nobody with an earlier turn waits; nothing at the deadline, after which the turn
+    /// may be used again. `between` is called about every 50 ms without a lock; what it throws ends the wait. Throws
+    /// ArenaFull at once for what could never fit.
+    [[nodiscard]] std::optional<ArenaBlock> wait(std::size_t bytes, std::uint64_t turn, Deadline deadline,
+                                                 const std::function<void()>& between = {});
+
     [[nodiscard]] std::size_t free_bytes() const noexcept;
 
    private:
-    [[nodiscard]] std::size_t unused() const noexcept;  // the mutex is held
+    friend class ArenaBlock;
+    void release(std::size_t offset) noexcept;
+    // The mutex is held.
+    [[nodiscard]] std::size_t unused() const noexcept;
+    /// Takes a block; or nothing, and `largest` is then the largest hole.
+    [[nodiscard]] std::optional<std::size_t> take(std::size_t bytes, std::size_t& largest);
 
     mutable std::mutex mutex_;
+    std::condition_variable changed_;
     const std::size_t size_;
     std::map<std::size_t, std::size_t> used_;  // offset -> bytes
+    std::multiset<std::uint64_t> waiting_;     // turns
+    std::uint64_t last_turn_ = 0;
 };
 
 }  // namespace lynx

@@ -1,6 +1,7 @@
 // How many bytes may be on their way to one peer over one rail: twice the bandwidth-delay product, and two chunks more.
-// Bandwidth is the best rate of delivery seen of late, delay what a chunk takes that travels alone. After Cardwell et al., "BBR: Congestion-Based Congestion
-// Control", ACM Queue 14(5), 2016, much simplified: the provider's transport keeps the network itself from congestion.
+// Bandwidth is the rate of delivery over the last intervals, delay what a chunk takes that travels alone. After
+// Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016, much simplified: the provider's
+// transport keeps the network itself from congestion.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,6 @@ class FlightWindow {
     /// What was the state of things when a chunk was posted; comes back with its delivery.
     struct Stamp {
         Clock::time_point posted{};
-        std::uint64_t delivered = 0;
         bool alone = false;
     };
 
@@ -30,7 +30,9 @@ class FlightWindow {
     }
 
     [[nodiscard]] Stamp on_posted(std::uint64_t bytes, Clock::time_point now) noexcept {
-        const Stamp stamp{now, delivered_, in_flight_ == 0};
+        const Stamp stamp{now, in_flight_ == 0};
+        // An interval in which nothing was on its way for long says nothing of the link.
+        if (stamp.alone && now - last_delivery_ > kInterval / 10) begin_interval(now);
         in_flight_ += bytes;
         return stamp;
     }
@@ -38,47 +40,56 @@ class FlightWindow {
     void on_delivered(std::uint64_t bytes, const Stamp& stamp, Clock::time_point now) noexcept {
         in_flight_ -= bytes;
         delivered_ += bytes;
-        const double took = std::max(seconds(now - stamp.posted), 1e-6);
-        if (now - bucket_begin_ > kBucket) {
-            best_before_ = best_;
-            best_ = 0;
-            bucket_begin_ = now;
+        last_delivery_ = now;
+        if (stamp.alone) {
+            const Clock::duration took = now - stamp.posted;
+            const bool expired = measured_ == Clock::time_point{} || now - measured_ > kMeasureAgain;
+            delay_ = expired ? took : std::min(delay_, took);
+            measured_ = now;
         }
-        best_ = std::max(best_, static_cast<double>(delivered_ - stamp.delivered) / took);
-        if (!stamp.alone) return;
-        const bool expired = measured_ == Clock::time_point{} || now - measured_ > kMeasureAgain;
-        delay_ = expired ? took : std::min(delay_, took);
-        measured_ = now;
+        // Not each chunk's own rate: what buffers and a shaper's burst take at once comes in faster than any link.
+        const Clock::duration elapsed = now - interval_begin_;
+        if (elapsed < std::max<Clock::duration>(kInterval, 4 * delay_)) return;
+        rate_before_ = rate_now_;
+        rate_now_ = static_cast<double>(delivered_) / seconds(elapsed);
+        begin_interval(now);
     }
 
     /// It will not be delivered.
     void on_failed(std::uint64_t bytes) noexcept { in_flight_ -= bytes; }
 
     [[nodiscard]] std::uint64_t in_flight() const noexcept { return in_flight_; }
-    /// Bytes per second; 0 as long as nothing has been delivered.
-    [[nodiscard]] double rate() const noexcept { return std::max(best_, best_before_); }
+    /// Bytes per second; 0 as long as too little was delivered to tell.
+    [[nodiscard]] double rate() const noexcept { return std::max(rate_now_, rate_before_); }
     /// The window for chunks of this size.
     [[nodiscard]] std::uint64_t bytes(std::uint64_t chunk_bytes) const noexcept {
         if (pinned_ != 0) return pinned_;
-        const auto product = static_cast<std::uint64_t>(2 * rate() * delay_);
+        if (rate() == 0) return kFirstChunks * chunk_bytes;
+        const auto product = static_cast<std::uint64_t>(2 * rate() * seconds(delay_));
         return std::min(product + kChunks * chunk_bytes, kMost);
     }
 
    private:
     [[nodiscard]] static double seconds(Clock::duration d) noexcept { return std::chrono::duration<double>(d).count(); }
+    void begin_interval(Clock::time_point now) noexcept {
+        interval_begin_ = now;
+        delivered_ = 0;
+    }
 
+    static constexpr std::uint64_t kFirstChunks = 4;
     static constexpr std::uint64_t kChunks = 2;
     static constexpr std::uint64_t kMost = 256u << 20;
-    static constexpr Clock::duration kBucket = std::chrono::milliseconds(500);
+    static constexpr Clock::duration kInterval = std::chrono::milliseconds(50);
     static constexpr Clock::duration kMeasureAgain = std::chrono::seconds(10);
 
     std::uint64_t pinned_;
     std::uint64_t in_flight_ = 0;
-    std::uint64_t delivered_ = 0;
-    double best_ = 0;         // of this bucket of time
-    double best_before_ = 0;  // of the one before
-    Clock::time_point bucket_begin_{};
-    double delay_ = 0;
+    std::uint64_t delivered_ = 0;  // in this interval
+    Clock::time_point interval_begin_{};
+    Clock::time_point last_delivery_{};
+    double rate_now_ = 0;     // of the last whole interval
+    double rate_before_ = 0;  // of the one before
+    Clock::duration delay_{};
     Clock::time_point measured_{};
 };
 

@@ -8,6 +8,7 @@
 #include "lynx/error.hpp"
 #include "manifest_generated.h"
 #include "stream/flatbuffer.hpp"
+#include "stream/shard_wire.hpp"
 
 namespace lynx {
 
@@ -63,6 +64,37 @@ void check_pieces(const std::vector<ManifestTensor>& tensors) {
     }
 }
 
+/// Is what a sender says of itself whole, and does it own what it sends?
+void check_shard(const ManifestShard& shard, const std::vector<ManifestTensor>& tensors) {
+    check(shard.senders >= 1 && shard.senders <= kMaxRanks, "senders", shard.senders, "1 to 256");
+    check(shard.receivers >= 1 && shard.receivers <= kMaxRanks, "receivers", shard.receivers, "1 to 256");
+    check(shard.sender < shard.senders, "sender", shard.sender, "below senders");
+    check(shard.receiver < shard.receivers, "receiver", shard.receiver, "below receivers");
+    if (shard.owned.empty()) {
+        check(shard.senders == 1 && shard.receivers == 1, "senders", shard.senders,
+              "1, and receivers too, where no shard is owned");
+        return;
+    }
+    std::uint32_t layer = 0;
+    for (const Shard& s : shard.owned) {
+        check(s.first_layer >= layer, "first_layer of a shard", s.first_layer, "behind the shard before it");
+        check(s.layers >= 1 && s.first_layer < shard.total_layers && s.layers <= shard.total_layers - s.first_layer,
+              "layers of a shard", s.layers, "1 or more, and end within total_layers");
+        check(s.heads >= 1 && s.first_head < shard.total_heads && s.heads <= shard.total_heads - s.first_head,
+              "heads of a shard", s.heads, "1 or more, and end within total_heads");
+        layer = s.first_layer + s.layers;
+    }
+    for (const ManifestTensor& t : tensors) {
+        const auto after = std::upper_bound(shard.owned.begin(), shard.owned.end(), t.layer,
+                                            [](std::uint32_t l, const Shard& s) { return l < s.first_layer; });
+        const Shard* owner = after == shard.owned.begin() ? nullptr : &*(after - 1);
+        if (owner == nullptr || t.layer - owner->first_layer >= owner->layers || t.first_head < owner->first_head ||
+            t.first_head + t.spec.heads > owner->first_head + owner->heads)
+            throw InvalidArgument(text("manifest: sender ", shard.sender, " sends ", t.spec.heads, " heads from ",
+                                       t.first_head, " on of layer ", t.layer, ", which it does not own"));
+    }
+}
+
 }  // namespace
 
 void Manifest::validate() const {
@@ -82,6 +114,7 @@ void Manifest::validate() const {
         check(total <= kMaxTransferBytes, "the total size", total, "at most 2^44 bytes");
     }
     check_pieces(tensors);
+    check_shard(shard, tensors);
 }
 
 std::vector<std::byte> Manifest::serialize() const {
@@ -94,16 +127,30 @@ std::vector<std::byte> Manifest::serialize() const {
             wire::CreateTensor(b, t.layer, static_cast<std::uint8_t>(t.role), static_cast<std::uint8_t>(t.spec.coding),
                                static_cast<std::uint8_t>(t.spec.dtype), t.spec.anchor_bits, t.spec.heads, t.spec.tokens,
                                t.spec.head_dim, t.spec.sink_tokens, t.spec.exact, t.first_token, t.first_head));
+    flatbuffers::Offset<wire::ManifestShard> sharded;
+    if (!shard.owned.empty())
+        sharded = wire::CreateManifestShard(b, shard.sender, shard.senders, shard.receiver, shard.receivers,
+                                            shard.total_layers, shard.total_heads, wire_shards(b, shard.owned));
     b.Finish(wire::CreateManifest(b, kManifestVersion, request_id, b.CreateString(model), context_tokens, first_token,
-                                  parts, chunk_bytes, b.CreateVector(offsets), checksums));
+                                  parts, chunk_bytes, b.CreateVector(offsets), checksums, sharded));
     return bytes_of(b);
 }
 
 Manifest Manifest::parse(ConstByteSpan bytes) {
     const auto& m = verified_root<wire::Manifest>(bytes, "manifest");
     check_version(m.version(), kManifestVersion, "manifest");
-    Manifest out{m.request_id(), m.model()->str(), m.context_tokens(), m.first_token(),
-                 m.parts(),      m.chunk_bytes(),  m.checksums(),      {}};
+    Manifest out{m.request_id(),
+                 m.model()->str(),
+                 m.context_tokens(),
+                 m.first_token(),
+                 m.parts(),
+                 m.chunk_bytes(),
+                 m.checksums(),
+                 {},
+                 {}};
+    if (const wire::ManifestShard* s = m.shard())
+        out.shard = {s->sender(),       s->senders(),     s->receiver(),         s->receivers(),
+                     s->total_layers(), s->total_heads(), shards_of(*s->owned())};
     try {
         check(m.tensors()->size() <= kMaxTensors, "the number of tensors", m.tensors()->size(), "1 to 16384");
         out.tensors.reserve(m.tensors()->size());

@@ -17,7 +17,9 @@ std::uint32_t SlotTable::add(const std::shared_ptr<PlaneReceiver::State>& state)
     // Round robin: a number is reused as late as possible, so that a stray write of an old request finds nobody.
     for (std::uint32_t tried = 0; tried < ArrivalTag::kMaxSlots; ++tried) {
         const std::uint32_t slot = next_++ % ArrivalTag::kMaxSlots;
-        if (slots_.try_emplace(slot, state).second) return slot;
+        if (!slots_.try_emplace(slot, state).second) continue;
+        taken_.add(1);
+        return slot;
     }
     throw ArenaFull(
         text("a slot was asked for; all ", ArrivalTag::kMaxSlots, " are taken: finish other requests first"));
@@ -25,7 +27,7 @@ std::uint32_t SlotTable::add(const std::shared_ptr<PlaneReceiver::State>& state)
 
 void SlotTable::remove(std::uint32_t slot) noexcept {
     const std::lock_guard lock(mutex_);
-    slots_.erase(slot);
+    taken_.sub(slots_.erase(slot));
 }
 
 void SlotTable::fail_all(const std::exception_ptr& error) const noexcept {
@@ -55,7 +57,10 @@ Rail::Rail(Node::Impl& node_, std::size_t index_, const FabricOptions& fabric_op
 void Rail::on_arrival(std::uint32_t tag) noexcept {
     const ArrivalTag arrival = ArrivalTag::unpack(tag);
     // A write for a slot that nobody holds is a late one of a request that has ended: not an error.
-    if (const auto receiver = node.slots.find(arrival.slot)) receiver->on_arrival(arrival.chunk);
+    if (const auto receiver = node.slots.find(arrival.slot))
+        receiver->on_arrival(arrival.chunk);
+    else
+        node.metrics.stray_writes.add();
 }
 
 const Write* Rail::next_write(Clock::time_point now, Clock::time_point& retry_at) noexcept {
@@ -63,10 +68,12 @@ const Write* Rail::next_write(Clock::time_point now, Clock::time_point& retry_at
 }
 
 bool Rail::on_refused() noexcept {
+    node.metrics.refused_writes.add();
     return node.queue->on_refused(index);
 }
 
 void Rail::on_posted() noexcept {
+    node.metrics.posted_writes.add();
     node.queue->on_posted(index);
 }
 
@@ -75,6 +82,7 @@ void Rail::on_written(std::uint64_t cookie) noexcept {
 }
 
 void Rail::on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexcept {
+    node.metrics.failed_writes.add();
     node.queue->on_write_failed(index, cookie, error);
 }
 
@@ -209,6 +217,14 @@ DevicePath Node::device_path() const noexcept {
 }
 const std::string& Node::why_not_direct() const noexcept {
     return impl_->memory.why_not_direct();
+}
+NodeMetrics Node::metrics() const noexcept {
+    NodeMetrics metrics = impl_->metrics.read();
+    metrics.arena_bytes = impl_->memory.size();
+    metrics.arena_used_bytes = impl_->memory.size() - impl_->arena.free_bytes();
+    metrics.slots_taken = impl_->slots.taken();
+    metrics.live_rails = impl_->queue->live_rails();
+    return metrics;
 }
 std::size_t Node::arena_bytes() const noexcept {
     return impl_->memory.size();

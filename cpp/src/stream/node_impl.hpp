@@ -13,6 +13,7 @@
 #include "stream/arena.hpp"
 #include "stream/arena_memory.hpp"
 #include "stream/device_lanes.hpp"
+#include "stream/metrics.hpp"
 
 namespace lynx {
 
@@ -28,11 +29,13 @@ class SlotTable {
     void remove(std::uint32_t slot) noexcept;
     void fail_all(const std::exception_ptr& error) const noexcept;
     [[nodiscard]] std::shared_ptr<PlaneReceiver::State> find(std::uint32_t slot) const noexcept;
+    [[nodiscard]] std::uint64_t taken() const noexcept { return static_cast<std::uint64_t>(taken_.value()); }
 
    private:
     mutable std::mutex mutex_;
     std::unordered_map<std::uint32_t, std::weak_ptr<PlaneReceiver::State>> slots_;
     std::uint32_t next_ = 0;
+    Gauge taken_;  // read without the mutex
 };
 
 /// One way into the fabric: an endpoint with its thread, and the arena as its provider knows it.
@@ -66,6 +69,7 @@ struct Node::Impl {
     [[nodiscard]] PeerId add_peer(ConstByteSpan address);
     void remove_peer(PeerId peer) noexcept;
 
+    MetricCounters metrics;
     ArenaMemory memory;
     Arena arena;
     SlotTable slots;

@@ -4,15 +4,22 @@
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
+#include "lynx/shards.hpp"
+#include "stream/peer_hello.hpp"
 #include "stream/peer_impl.hpp"
 
 namespace lynx {
 
 namespace {
 
-constexpr auto kHelloDeadline = std::chrono::seconds(5);
+constexpr auto kSendDeadline = std::chrono::seconds(5);
 constexpr auto kStopDeadline = std::chrono::seconds(2);
 constexpr auto kPollSlice = std::chrono::milliseconds(20);
+constexpr auto kCallerPoll = std::chrono::milliseconds(50);
+
+Deadline next_poll(Deadline deadline) {
+    return Deadline(std::min(deadline.at(), Clock::now() + kCallerPoll));
+}
 
 // Registers a waiter for the answer to one request, for as long as it lives.
 class ReplySlot {
@@ -49,68 +56,139 @@ class ReplySlot {
     std::uint64_t id_;
 };
 
+struct Session {
+    std::string host;
+    std::uint16_t port = 0;
+    Hello mine;
+    std::uint64_t epoch = 0;  // of the peer's process
+};
+
+// One try to take the session up over a new connection: see Redial.
+std::optional<Resumed> redial(const Session& session, std::uint64_t received, Deadline deadline,
+                              const ConnectOptions& options) {
+    Hello theirs;
+    std::optional<ControlChannel> channel;
+    try {
+        channel.emplace(ControlChannel::connect(session.host, session.port, deadline, options));
+        Hello mine = session.mine;
+        mine.resume = true;
+        mine.received = received;
+        send_hello(*channel, mine, deadline);
+        theirs = receive_hello(*channel, deadline, options.poll);
+    } catch (const Error&) {
+        options.poll();  // throws if this side ends
+        return std::nullopt;
+    }
+    const std::string name = text("the peer at ", channel->peer_name());
+    if (theirs.epoch != session.epoch)
+        throw PeerLost(text(name, " was restarted: nothing of what was under way with it is left; connect anew"));
+    if (!theirs.resume)
+        throw PeerLost(text(name, " does not know of the connection that broke any more; connect anew"));
+    return Resumed{std::move(*channel), theirs.received};
+}
+
 }  // namespace
 
-Peer::Peer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Peer::Peer(std::shared_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Peer::Peer(Peer&&) noexcept = default;
 Peer& Peer::operator=(Peer&&) noexcept = default;
 Peer::~Peer() = default;
 
 Peer Peer::connect(const Node& node, const std::string& host, std::uint16_t port, Deadline deadline,
-                   const ConnectOptions& options) {
-    return Peer(
-        std::make_unique<Impl>(node, ControlChannel::connect(host, port, deadline, options), deadline, options));
+                   const ConnectOptions& options, const PeerOptions& peer_options) {
+    ControlChannel channel = ControlChannel::connect(host, port, deadline, options);
+    Hello mine = hello_of(node);
+    if (peer_options.reconnect_for > Clock::duration::zero()) mine.session = new_session();
+    send_hello(channel, mine, deadline);
+    const Hello theirs = receive_hello(channel, deadline, options.poll);
+    check_provider(theirs, channel, node);
+    LinkSession session;
+    if (mine.session != 0 && theirs.session == mine.session) {
+        session.id = mine.session;
+        session.redial = [=, epoch = theirs.epoch, again = options](std::uint64_t received, Deadline until,
+                                                                    const std::function<void()>& poll) {
+            ConnectOptions connecting = again;
+            connecting.poll = poll;
+            return redial({host, port, mine, epoch}, received, until, connecting);
+        };
+    }
+    return Peer(std::make_shared<Impl>(node, std::move(channel), theirs, peer_options, std::move(session)));
 }
 
-PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOptions& options) {
+PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOptions& options,
+                        const std::function<void()>& poll) {
     const std::uint64_t id = manifest.request_id;
     const std::vector<std::byte> offer = manifest.serialize();
     impl_->open_outgoing(id);
     try {
+        // This side's room first, so that no slot of the other side's waits for it.
+        ArenaBlock room = impl_->take_room(SlotLayout(manifest).bytes(), deadline, poll);
         ReplySlot reply(*impl_, id);
-        impl_->send(MessageType::kOffer, offer);
-        const auto answer = reply.wait(deadline);
+        impl_->send(MessageType::kOffer, offer, deadline);
+        auto answer = reply.wait(poll ? next_poll(deadline) : deadline);
+        while (!answer && poll && !deadline.passed()) {
+            poll();
+            answer = reply.wait(next_poll(deadline));
+        }
         if (!answer) throw Timeout(text("request ", id, " was offered to ", name(), "; no grant came in time"));
         if (answer->type == static_cast<std::uint8_t>(MessageType::kRefuse))
             throw ProtocolError(
                 text("request ", id, " was refused by ", name(), ": ", Notice::parse(answer->payload).reason));
-        return granted(std::move(manifest), Grant::parse(answer->payload), options);
+        return granted(std::move(manifest), Grant::parse(answer->payload), options, std::move(room));
     } catch (...) {
         impl_->close_outgoing(id);
         throw;
     }
 }
 
-PlaneSender Peer::granted(Manifest manifest, const Grant& grant, const SenderOptions& options) {
+PlaneSender Peer::granted(Manifest manifest, const Grant& grant, const SenderOptions& options, ArenaBlock room) {
     const std::uint64_t id = manifest.request_id;
     try {
-        PlaneSender sender(impl_->node, impl_->fabric_peer, std::move(manifest), grant, options);
+        PlaneSender sender(impl_->node, impl_->fabric_peer, std::move(manifest), grant, options, std::move(room));
         impl_->attach(id, sender.state());
         return sender;
     } catch (const Cancelled&) {
         throw;
     } catch (const Error& e) {
         // The other side has a slot waiting: it has to hear that nothing will come.
-        impl_->send(MessageType::kCancel, Notice{id, e.what(), 0}.serialize());
+        impl_->post(MessageType::kCancel, Notice{id, e.what(), 0}.serialize());
         throw;
     }
 }
 
+void Peer::send_first_token(PlaneSender& sender, std::int32_t token) {
+    sender.state()->set_first_token(token);
+    impl_->post(MessageType::kFirstToken, FirstToken{sender.manifest().request_id, token}.serialize());
+}
+
 std::optional<PlaneReceiver> Peer::accept_offer(Deadline deadline, const ReceiverOptions& options) {
-    const auto bytes = impl_->next(impl_->offers, deadline);
+    auto bytes = impl_->next(impl_->offers, deadline);
     if (!bytes) return std::nullopt;
+    std::optional<std::uint64_t> opened;
     std::optional<PlaneReceiver> receiver;
     try {
-        receiver.emplace(impl_->node, Manifest::parse(*bytes), options);
-        impl_->attach(receiver->manifest().request_id, receiver->state());
-        impl_->send(MessageType::kGrant, receiver->grant().serialize());
+        Manifest manifest = Manifest::parse(*bytes);
+        if (options.plan != nullptr) options.plan->check(manifest, options.shard);
+        impl_->open_incoming(manifest.request_id, SlotLayout(manifest).bytes());
+        opened = manifest.request_id;
+        auto room = impl_->room_for_offer(manifest, deadline);
+        if (!room) {
+            impl_->put_back(*opened, std::move(*bytes));
+            return std::nullopt;
+        }
+        receiver.emplace(PlaneReceiver(impl_->node, std::move(manifest), options, std::move(*room)));
+        impl_->attach(*opened, receiver->state());
+        impl_->post(MessageType::kGrant, receiver->grant().serialize());
         return receiver;
     } catch (const Error& e) {
         if (receiver) (void)receiver->settle(0, deadline);  // nobody has been told of the slot
-        if (const auto id = offered_request(*bytes))
-            impl_->send(MessageType::kRefuse, Notice{*id, e.what(), 0}.serialize());
-        else
+        if (opened) impl_->close_incoming(*opened);
+        if (const auto id = offered_request(*bytes)) {
+            impl_->link.post(MessageType::kRefuse, Notice{*id, e.what(), 0}.serialize());
+        } else {
             impl_->lose(std::current_exception());  // not even its number can be read: nothing more is believed
+            impl_->link.abort();
+        }
         throw;
     }
 }
@@ -148,7 +226,7 @@ void Peer::finish(PlaneReceiver& receiver) {
     }
     const std::uint64_t id = receiver.manifest().request_id;
     try {
-        impl_->send(MessageType::kDone, Notice{id, {}, 0}.serialize());
+        impl_->post(MessageType::kDone, Notice{id, {}, 0}.serialize());
     } catch (const PeerLost&) {
         // All of it is here: that nobody is left to be told takes nothing away.
     }
@@ -156,37 +234,11 @@ void Peer::finish(PlaneReceiver& receiver) {
     impl_->incoming.erase(id);
 }
 
-bool Peer::cancel(PlaneSender& sender, const std::string& reason, Deadline deadline) noexcept {
-    try {
-        const std::uint64_t id = sender.manifest().request_id;
-        sender.fail(std::make_exception_ptr(Cancelled(text("cancelled on this side: ", reason))));
-        const auto posted = sender.wait_drained(deadline);
-        impl_->send(MessageType::kCancel, Notice{id, reason, posted.value_or(kUnknownChunks)}.serialize());
-        impl_->close_outgoing(id);
-        return posted.has_value();
-    } catch (const std::exception&) {
-        return false;  // the peer is lost: there is nobody to tell
-    }
-}
-
-bool Peer::cancel(PlaneReceiver& receiver, const std::string& reason, Deadline deadline) noexcept {
-    try {
-        const std::uint64_t id = receiver.manifest().request_id;
-        receiver.fail(std::make_exception_ptr(Cancelled(text("cancelled on this side: ", reason))));
-        ReplySlot reply(*impl_, id);
-        impl_->send(MessageType::kCancel, Notice{id, reason, 0}.serialize());
-        const auto answer = reply.wait(deadline);
-        return answer && receiver.settle(Notice::parse(answer->payload).chunks_posted, deadline);
-    } catch (const std::exception&) {
-        return false;  // the peer is lost: whether it has stopped is not known
-    }
-}
-
 void Peer::send_message(ConstByteSpan message) {
     if (message.size() > kMaxMessageBytes)
         throw InvalidArgument(
             text("a message of ", message.size(), " bytes; at most ", kMaxMessageBytes, " can be sent"));
-    impl_->send(MessageType::kUser, message);
+    impl_->send(MessageType::kUser, message, Deadline::after(kSendDeadline));
 }
 
 std::optional<std::vector<std::byte>> Peer::receive_message(Deadline deadline) {
@@ -198,21 +250,12 @@ void Peer::close() noexcept {
 }
 
 const std::string& Peer::name() const noexcept {
-    return impl_->channel.peer_name();
+    return impl_->link.peer_name();
 }
 
 bool Peer::lost() const noexcept {
     const std::lock_guard lock(impl_->mutex);
     return impl_->lost != nullptr;
-}
-
-Listener::Listener(const Node& node, const std::string& host, std::uint16_t port) : node_(node), control_(host, port) {}
-
-std::optional<Peer> Listener::accept(Deadline deadline) {
-    auto channel = control_.accept(deadline);
-    if (!channel) return std::nullopt;
-    // A stranger who connects and says nothing holds the listener for no longer than this.
-    return Peer(std::make_unique<Peer::Impl>(node_, std::move(*channel), Deadline::after(kHelloDeadline)));
 }
 
 }  // namespace lynx

@@ -7,69 +7,43 @@
 
 namespace lynx {
 
-namespace {
-
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-constexpr auto kSendDeadline = seconds(5);   // a control message is small: a peer that takes none is stuck
-constexpr auto kDrainDeadline = seconds(2);  // for writes that are with the provider when a cancel comes
-constexpr auto kReadSlice = milliseconds(20);
-constexpr auto kHelloSlice = milliseconds(50);
-// What a peer may send that nobody has read yet; one that floods is dropped.
-constexpr std::size_t kMaxQueued = 1024;
-constexpr std::size_t kMaxQueuedBytes = 64u << 20;
-
-Hello exchange_hello(ControlChannel& channel, const Node& node, Deadline deadline, const ConnectOptions& options) {
-    channel.send(static_cast<std::uint8_t>(MessageType::kHello), Hello{node.provider(), node.address()}.serialize(),
-                 deadline);
-    std::optional<ControlMessage> answer;
-    while (!answer && !deadline.passed()) {
-        answer = channel.receive(Deadline(std::min(deadline.at(), Clock::now() + kHelloSlice)));
-        if (options.poll) options.poll();
-    }
-    if (!answer)
-        throw Timeout(
-            text("the peer at ", channel.peer_name(), " accepted the connection but did not say hello in time"));
-    if (answer->type != static_cast<std::uint8_t>(MessageType::kHello))
-        throw ProtocolError(text("the peer at ", channel.peer_name(), " sent message type ", int{answer->type},
-                                 " where a hello was due"));
-    Hello hello = Hello::parse(answer->payload);
-    if (hello.provider != node.provider())
-        throw ProtocolError(text("the peer at ", channel.peer_name(), " uses provider ", hello.provider, ", this node ",
-                                 node.provider(), ": start both with the same provider"));
-    return hello;
-}
-
-}  // namespace
-
-Peer::Impl::Impl(const Node& node_, ControlChannel channel_, Deadline deadline, const ConnectOptions& options)
-    : node(node_), channel(std::move(channel_)) {
-    const Hello hello = exchange_hello(channel, node, deadline, options);
+Peer::Impl::Impl(const Node& node_, ControlChannel channel, const Hello& hello, const PeerOptions& options,
+                 LinkSession session)
+    : node(node_),
+      limits(options.limits),
+      epoch(hello.epoch),
+      link(std::move(channel), options, std::move(session), *this) {
     fabric_peer = node.impl()->add_peer(hello.address);
-    reader_ = std::jthread([this](const std::stop_token& stop) { read(stop); });
+    link.start();
 }
 
 Peer::Impl::~Impl() {
     close();
-    if (reader_.joinable()) reader_.join();
     node.impl()->remove_peer(fabric_peer);
 }
 
 void Peer::Impl::close() noexcept {
     // First, so that this is the cause they hear of and not the socket's end.
-    lose(std::make_exception_ptr(
-        Cancelled(text("the connection to ", channel.peer_name(), " was closed on this side"))));
-    reader_.request_stop();
-    channel.shutdown();
+    lose(std::make_exception_ptr(Cancelled(text("the connection to ", link.peer_name(), " was closed on this side"))));
+    link.close();
 }
 
-void Peer::Impl::send(MessageType type, ConstByteSpan payload) {
+void Peer::Impl::post(MessageType type, std::vector<std::byte> payload) {
     {
         const std::lock_guard lock(mutex);
-        throw_if_lost();  // says why, where the socket could only say that it is closed
+        throw_if_lost();
     }
-    channel.send(static_cast<std::uint8_t>(type), payload, Deadline::after(kSendDeadline));
+    link.post(type, std::move(payload));
+}
+
+void Peer::Impl::send(MessageType type, ConstByteSpan payload, Deadline deadline) {
+    {
+        const std::lock_guard lock(mutex);
+        throw_if_lost();
+    }
+    if (!link.send(type, payload, deadline))
+        throw Timeout(text("a message of ", payload.size(), " bytes to ", link.peer_name(),
+                           " was not taken by the deadline: earlier ones still wait"));
 }
 
 std::optional<std::vector<std::byte>> Peer::Impl::next(std::deque<std::vector<std::byte>>& queue, Deadline deadline) {
@@ -94,8 +68,8 @@ void Peer::Impl::lose(const std::exception_ptr& cause) noexcept {
     // What the receiver has confirmed cannot fail any more: a peer may leave right after that.
     for (const auto& [id, request] : outgoing)
         if (const auto sender = request.sender.lock(); sender && !request.done) sender->fail(lost);
-    for (const auto& [id, weak] : incoming)
-        if (const auto receiver = weak.lock()) receiver->fail(lost);
+    for (const auto& [id, request] : incoming)
+        if (const auto receiver = request.receiver.lock()) receiver->fail(lost);
     changed.notify_all();
 }
 
@@ -104,8 +78,8 @@ void Peer::Impl::open_outgoing(std::uint64_t request_id) {
     throw_if_lost();
     std::erase_if(outgoing, [](const auto& entry) { return entry.second.granted && entry.second.sender.expired(); });
     const auto it = incoming.find(request_id);
-    if ((it != incoming.end() && !it->second.expired()) || !outgoing.try_emplace(request_id).second)
-        throw InvalidArgument(text("request ", request_id, " was offered to ", channel.peer_name(),
+    if ((it != incoming.end() && !it->second.over()) || !outgoing.try_emplace(request_id).second)
+        throw InvalidArgument(text("request ", request_id, " was offered to ", link.peer_name(),
                                    "; a transfer of that request_id is under way: give each its own"));
 }
 
@@ -119,98 +93,101 @@ void Peer::Impl::attach(std::uint64_t request_id, std::weak_ptr<PlaneSender::Sta
     throw_if_lost();
     Outgoing& request = outgoing.at(request_id);
     if (request.cancelled) std::rethrow_exception(request.cancelled);
+    if (const auto state = sender.lock()) state->set_resumable(link.session() != 0);
     request.sender = std::move(sender);
     request.granted = true;
 }
 
-void Peer::Impl::attach(std::uint64_t request_id, const std::weak_ptr<PlaneReceiver::State>& receiver) {
+void Peer::Impl::open_incoming(std::uint64_t request_id, std::uint64_t bytes) {
     const std::lock_guard lock(mutex);
     throw_if_lost();
-    std::erase_if(incoming, [](const auto& entry) { return entry.second.expired(); });
-    if (outgoing.contains(request_id) || !incoming.try_emplace(request_id, receiver).second)
+    std::erase_if(incoming, [](const auto& entry) { return entry.second.over(); });
+    if (outgoing.contains(request_id) || incoming.contains(request_id))
         throw ProtocolError(text("request ", request_id, " was offered; a transfer of that number is under way"));
-}
-
-void Peer::Impl::read(const std::stop_token& stop) {
-    try {
-        while (!stop.stop_requested()) {
-            if (auto message = channel.receive(Deadline::after(kReadSlice))) dispatch(std::move(*message));
-            repair();
-        }
-    } catch (...) {
-        lose(std::current_exception());
-        channel.shutdown();
+    if (limits.max_bytes != 0) {
+        std::uint64_t taken = 0;
+        for (const auto& [id, request] : incoming) taken += request.bytes;
+        if (bytes > limits.max_bytes || taken > limits.max_bytes - bytes)
+            throw ProtocolError(text("request ", request_id, " of ", bytes, " bytes was offered; one peer may have ",
+                                     limits.max_bytes, " here at once, of which ", taken,
+                                     " are taken: finish other requests first, or raise PeerLimits::max_bytes"));
     }
+    incoming[request_id].bytes = bytes;
 }
 
-void Peer::Impl::repair() {
-    std::vector<std::pair<MessageType, std::vector<std::byte>>> news;
-    {
-        const std::lock_guard lock(mutex);
-        for (const auto& [id, request] : outgoing)
-            if (const auto sender = request.sender.lock())
-                if (const auto parts = sender->take_sent())
-                    news.emplace_back(MessageType::kSent, Sent{id, static_cast<std::uint8_t>(*parts)}.serialize());
-        for (const auto& [id, weak] : incoming)
-            if (const auto receiver = weak.lock())
-                if (auto runs = receiver->take_missing(Clock::now()); !runs.empty())
-                    news.emplace_back(MessageType::kResend, Resend{id, std::move(runs)}.serialize());
-    }
-    for (const auto& [type, payload] : news) send(type, payload);
-}
-
-void Peer::Impl::on_sent(const Sent& sent) {
+void Peer::Impl::attach(std::uint64_t request_id, std::weak_ptr<PlaneReceiver::State> receiver) {
     const std::lock_guard lock(mutex);
-    const auto it = incoming.find(sent.request_id);
-    if (const auto receiver = it != incoming.end() ? it->second.lock() : nullptr) receiver->on_sent(sent.parts);
+    throw_if_lost();
+    Incoming& request = incoming.at(request_id);
+    request.receiver = std::move(receiver);
+    request.attached = true;
 }
 
-void Peer::Impl::on_resend(const Resend& resend) {
+void Peer::Impl::close_incoming(std::uint64_t request_id) noexcept {
     const std::lock_guard lock(mutex);
-    const auto it = outgoing.find(resend.request_id);
-    const auto sender = it != outgoing.end() ? it->second.sender.lock() : nullptr;
-    if (sender && !sender->resend(resend.runs))
-        throw ProtocolError(text("the peer at ", channel.peer_name(), " asks for chunks of request ", resend.request_id,
-                                 " again that it was never sent"));
+    incoming.erase(request_id);
 }
 
-void Peer::Impl::dispatch(ControlMessage message) {
+void Peer::Impl::on_first_token(const FirstToken& first) {
+    const std::lock_guard lock(mutex);
+    const auto it = incoming.find(first.request_id);
+    if (const auto receiver = it != incoming.end() ? it->second.receiver.lock() : nullptr)
+        receiver->set_first_token(first.token);
+}
+
+void Peer::Impl::on_message(ControlMessage message) {
     switch (static_cast<MessageType>(message.type)) {
-        case MessageType::kOffer: return enqueue(offers, std::move(message));
-        case MessageType::kUser: return enqueue(messages, std::move(message));
+        case MessageType::kOffer: return on_offer(std::move(message));
+        case MessageType::kUser: return enqueue(messages, std::move(message.payload));
         case MessageType::kGrant: {
             const std::uint64_t id = Grant::parse(message.payload).request_id;
             return on_reply(id, std::move(message));
         }
-        case MessageType::kRefuse:
-        case MessageType::kCancelled: {
+        case MessageType::kRefuse: {
             const std::uint64_t id = Notice::parse(message.payload).request_id;
             return on_reply(id, std::move(message));
         }
         case MessageType::kCancel: return on_cancel(Notice::parse(message.payload));
-        case MessageType::kDone: {
-            const std::lock_guard lock(mutex);
-            const auto it = outgoing.find(Notice::parse(message.payload).request_id);
-            if (it != outgoing.end()) it->second.done = true;
-            changed.notify_all();
-            return;
-        }
+        case MessageType::kCancelled: return on_cancelled(Notice::parse(message.payload));
         case MessageType::kSent: return on_sent(Sent::parse(message.payload));
         case MessageType::kResend: return on_resend(Resend::parse(message.payload));
-        case MessageType::kHello: break;
+        case MessageType::kFirstToken: return on_first_token(FirstToken::parse(message.payload));
+        case MessageType::kResume: return on_resume(Notice::parse(message.payload).request_id);
+        case MessageType::kResumed: return on_resumed(Resumption::parse(message.payload));
+        case MessageType::kDone: return on_done(Notice::parse(message.payload).request_id);
+        default: break;
     }
     throw ProtocolError(
-        text("the peer at ", channel.peer_name(), " sent an unexpected message of type ", int{message.type}));
+        text("the peer at ", link.peer_name(), " sent an unexpected message of type ", int{message.type}));
 }
 
-void Peer::Impl::enqueue(std::deque<std::vector<std::byte>>& queue, ControlMessage message) {
+void Peer::Impl::on_offer(ControlMessage message) {
+    std::size_t taken = 0;
+    {
+        const std::lock_guard lock(mutex);
+        std::erase_if(incoming, [](const auto& entry) { return entry.second.over(); });
+        taken = incoming.size() + offers.size();
+    }
+    if (taken < limits.max_requests) return enqueue(offers, std::move(message.payload));
+    // Nothing more of it is looked at than its number.
+    const auto id = offered_request(message.payload);
+    if (!id) throw ProtocolError(text("the peer at ", link.peer_name(), " offered what is no manifest"));
+    link.post(MessageType::kRefuse, Notice{*id,
+                                           text("this peer has ", taken,
+                                                " requests under way or offered here, and may have no more: finish "
+                                                "others first, or raise PeerLimits::max_requests"),
+                                           0}
+                                        .serialize());
+}
+
+void Peer::Impl::enqueue(std::deque<std::vector<std::byte>>& queue, std::vector<std::byte> payload) {
     const std::lock_guard lock(mutex);
-    std::size_t bytes = message.payload.size();
+    std::size_t bytes = payload.size();
     for (const auto& waiting : queue) bytes += waiting.size();
-    if (queue.size() >= kMaxQueued || bytes > kMaxQueuedBytes)
-        throw ProtocolError(text("the peer at ", channel.peer_name(), " sent more than ", kMaxQueued, " messages or ",
-                                 kMaxQueuedBytes, " bytes that nobody read"));
-    queue.push_back(std::move(message.payload));
+    if (queue.size() >= limits.max_queued || bytes > limits.max_queued_bytes)
+        throw ProtocolError(text("the peer at ", link.peer_name(), " sent more than ", limits.max_queued,
+                                 " messages or ", limits.max_queued_bytes, " bytes that nobody read"));
+    queue.push_back(std::move(payload));
     changed.notify_all();
 }
 
@@ -227,44 +204,17 @@ void Peer::Impl::on_reply(std::uint64_t request_id, ControlMessage message) {
     }
     // Its waiter has given up. Behind a grant a slot waits for what will not come.
     if (granted)
-        send(MessageType::kCancel, Notice{request_id, "the offer was granted after its deadline", 0}.serialize());
+        link.post(MessageType::kCancel, Notice{request_id, "the offer was granted after its deadline", 0}.serialize());
 }
 
-void Peer::Impl::on_cancel(const Notice& notice) {
-    const std::uint64_t id = notice.request_id;
-    const auto error = std::make_exception_ptr(
-        Cancelled(text("request ", id, " was cancelled by ", channel.peer_name(), ": ", notice.reason)));
-    std::shared_ptr<PlaneSender::State> sender;
-    std::shared_ptr<PlaneReceiver::State> receiver;
-    // What this side has posted. Of a request that it has forgotten it cannot say, but nobody has to wait to hear that.
-    std::uint64_t posted = kUnknownChunks;
-    {
-        const std::lock_guard lock(mutex);
-        if (const auto it = incoming.find(id); it != incoming.end()) receiver = it->second.lock();
-        if (const auto it = outgoing.find(id); it != outgoing.end()) {
-            sender = it->second.sender.lock();
-            if (!it->second.granted) {
-                it->second.cancelled = error;
-                posted = 0;
-            }
-        }
+void Peer::Impl::on_done(std::uint64_t request_id) {
+    const std::lock_guard lock(mutex);
+    const auto it = outgoing.find(request_id);
+    if (it != outgoing.end()) {
+        it->second.done = true;
+        if (const auto sender = it->second.sender.lock()) sender->on_confirmed();
     }
-    if (receiver) {
-        receiver->fail(error);
-        (void)receiver->settle(notice.chunks_posted, Deadline::after(kDrainDeadline));
-        return;
-    }
-    // The answer goes before this side's caller wakes: it may then end the connection at once.
-    if (sender) {
-        sender->stop();
-        posted = sender->wait_drained(Deadline::after(kDrainDeadline)).value_or(kUnknownChunks);
-    }
-    send(MessageType::kCancelled, Notice{id, {}, posted}.serialize());
-    if (sender) {
-        sender->fail(error);
-        const std::lock_guard lock(mutex);
-        changed.notify_all();  // finish() waits here once all is written
-    }
+    changed.notify_all();
 }
 
 }  // namespace lynx

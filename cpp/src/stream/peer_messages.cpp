@@ -9,7 +9,8 @@ namespace lynx {
 std::vector<std::byte> Hello::serialize() const {
     flatbuffers::FlatBufferBuilder b(256);
     const auto* raw = reinterpret_cast<const std::uint8_t*>(address.data());
-    b.Finish(wire::CreateHello(b, kManifestVersion, b.CreateString(provider), b.CreateVector(raw, address.size())));
+    b.Finish(wire::CreateHello(b, kManifestVersion, b.CreateString(provider), b.CreateVector(raw, address.size()),
+                               epoch, session, resume, received));
     return bytes_of(b);
 }
 
@@ -17,7 +18,17 @@ Hello Hello::parse(ConstByteSpan bytes) {
     const auto& h = verified_root<wire::Hello>(bytes, "hello");
     check_version(h.version(), kManifestVersion, "hello");
     const auto* raw = reinterpret_cast<const std::byte*>(h.address()->data());
-    return {h.provider()->str(), {raw, raw + h.address()->size()}};
+    return {h.provider()->str(), {raw, raw + h.address()->size()}, h.epoch(), h.session(), h.resume(), h.received()};
+}
+
+std::vector<std::byte> Heartbeat::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateHeartbeat(b, received));
+    return bytes_of(b);
+}
+
+Heartbeat Heartbeat::parse(ConstByteSpan bytes) {
+    return {verified_root<wire::Heartbeat>(bytes, "heartbeat").received()};
 }
 
 std::vector<std::byte> Notice::serialize() const {
@@ -33,27 +44,59 @@ Notice Notice::parse(ConstByteSpan bytes) {
 
 std::vector<std::byte> Sent::serialize() const {
     flatbuffers::FlatBufferBuilder b(64);
-    b.Finish(wire::CreateSent(b, request_id, parts));
+    b.Finish(wire::CreateSent(b, request_id, parts, round));
     return bytes_of(b);
 }
 
 Sent Sent::parse(ConstByteSpan bytes) {
     const auto& s = verified_root<wire::Sent>(bytes, "notice of what was sent");
-    return {s.request_id(), s.parts()};
+    return {s.request_id(), s.parts(), s.round()};
 }
 
 std::vector<std::byte> Resend::serialize() const {
     flatbuffers::FlatBufferBuilder b(256);
     std::vector<wire::Run> out;
-    for (const ChunkRun& run : runs) out.emplace_back(run.first, run.count);
-    b.Finish(wire::CreateResend(b, request_id, b.CreateVectorOfStructs(out)));
+    for (const ChunkRun& run : missing.runs) out.emplace_back(run.first, run.count);
+    b.Finish(wire::CreateResend(b, request_id, b.CreateVectorOfStructs(out), missing.round));
     return bytes_of(b);
 }
 
 Resend Resend::parse(ConstByteSpan bytes) {
     const auto& r = verified_root<wire::Resend>(bytes, "request to send again");
-    Resend out{r.request_id(), {}};
-    for (const wire::Run* run : *r.runs()) out.runs.push_back({run->first(), run->count()});
+    Resend out{r.request_id(), {{}, r.round()}};
+    for (const wire::Run* run : *r.runs()) out.missing.runs.push_back({run->first(), run->count()});
+    return out;
+}
+
+std::vector<std::byte> FirstToken::serialize() const {
+    flatbuffers::FlatBufferBuilder b(64);
+    b.Finish(wire::CreateFirstToken(b, request_id, token));
+    return bytes_of(b);
+}
+
+FirstToken FirstToken::parse(ConstByteSpan bytes) {
+    const auto& f = verified_root<wire::FirstToken>(bytes, "first token");
+    return {f.request_id(), f.token()};
+}
+
+std::vector<std::byte> Resumption::serialize() const {
+    flatbuffers::FlatBufferBuilder b(1024);
+    std::vector<std::uint8_t> bits((arrived.size() + 7) / 8);
+    for (std::size_t n = 0; n < arrived.size(); ++n)
+        if (arrived[n] != 0) bits[n / 8] |= static_cast<std::uint8_t>(1U << (n % 8));
+    const std::vector<std::byte> inner = grant.serialize();
+    const auto* raw = reinterpret_cast<const std::uint8_t*>(inner.data());
+    b.Finish(wire::CreateResumption(b, b.CreateVector(raw, inner.size()), b.CreateVector(bits)));
+    return bytes_of(b);
+}
+
+Resumption Resumption::parse(ConstByteSpan bytes) {
+    const auto& r = verified_root<wire::Resumption>(bytes, "resumption");
+    const auto* raw = reinterpret_cast<const std::byte*>(r.grant()->data());
+    Resumption out{Grant::parse({raw, r.grant()->size()}), {}};
+    out.arrived.reserve(std::size_t{r.arrived()->size()} * 8);
+    for (const std::uint8_t eight : *r.arrived())
+        for (unsigned bit = 0; bit < 8; ++bit) out.arrived.push_back(eight >> bit & 1U);
     return out;
 }
 

@@ -11,7 +11,10 @@
 namespace lynx {
 
 PlaneReceiver::PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options)
-    : node_(node.impl()), state_(std::make_shared<State>(*node_, std::move(manifest), options)) {
+    : PlaneReceiver(node, std::move(manifest), options, ArenaBlock()) {}
+
+PlaneReceiver::PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options, ArenaBlock room)
+    : node_(node.impl()), state_(std::make_shared<State>(*node_, std::move(manifest), options, std::move(room))) {
     try {
         state_->slot = node_->slots.add(state_);
     } catch (...) {
@@ -85,6 +88,21 @@ bool PlaneReceiver::wait(unsigned part, Deadline deadline) const {
 Revision PlaneReceiver::wait_newer(std::uint64_t after, Deadline deadline) const {
     (void)wait_for(*state_, deadline, [&] { return state_->revision.number > after; });
     return revision();
+}
+
+std::vector<PartTimes> PlaneReceiver::timeline() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->times.begun();
+}
+
+std::optional<std::int32_t> PlaneReceiver::first_token(Deadline deadline) const {
+    if (!wait_for(*state_, deadline, [&] { return state_->first_token >= 0; })) return std::nullopt;
+    const std::lock_guard lock(state_->mutex);
+    return state_->first_token;
+}
+
+void PlaneReceiver::set_first_token(std::int32_t token) {
+    state_->set_first_token(token);
 }
 
 std::optional<unsigned> PlaneReceiver::tier() const {

@@ -25,7 +25,12 @@ void check(const Priority& priority) {
 
 PlaneSender::PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant,
                          const SenderOptions& options)
-    : node_(node.impl()), state_(std::make_shared<State>(*node_, peer, std::move(manifest), grant, options)) {
+    : PlaneSender(node, peer, std::move(manifest), grant, options, ArenaBlock()) {}
+
+PlaneSender::PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant,
+                         const SenderOptions& options, ArenaBlock room)
+    : node_(node.impl()),
+      state_(std::make_shared<State>(*node_, peer, std::move(manifest), grant, options, std::move(room))) {
     check(options.priority);
     if (!node_->queue->knows(peer))
         throw InvalidArgument(
@@ -145,6 +150,10 @@ bool PlaneSender::wait_written(Deadline deadline) {
 SendProgress PlaneSender::progress() const {
     const std::lock_guard lock(state_->mutex);
     return state_->progress;
+}
+
+std::vector<PartTimes> PlaneSender::timeline() const {
+    return state_->timeline();
 }
 
 const Manifest& PlaneSender::manifest() const noexcept {

@@ -5,6 +5,7 @@
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
+#include "lynx/shards.hpp"
 #include "stream/tensor_head.hpp"
 
 namespace lynx {
@@ -13,12 +14,20 @@ namespace {
 
 /// How long after the sender's last word and the last arrival a chunk counts as lost.
 constexpr auto kLostAfter = std::chrono::milliseconds(40);
+/// How long after a sender has stopped, and after the last arrival, what it has posted and has not arrived counts as
+/// lost.
+constexpr auto kLostAfterStop = std::chrono::milliseconds(250);
 /// A chunk that was asked for so often and did not come whole never will.
 constexpr std::uint8_t kMostAsked = 8;
 
 std::uint64_t random_seed() {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
+}
+
+Manifest foreseen(Manifest manifest, const ReceiverOptions& options) {
+    if (options.plan != nullptr) options.plan->check(manifest, options.shard);
+    return manifest;
 }
 
 std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
@@ -30,17 +39,19 @@ std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
 
 }  // namespace
 
-PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options)
+PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options, ArenaBlock room)
     : node(node_),
-      manifest(std::move(manifest_)),
+      manifest(foreseen(std::move(manifest_), options)),
       layout(node.memory.fitting(manifest)),
       bytes_per_second(options.bytes_per_second),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
-      offset(node.arena.allocate(std::max<std::size_t>(layout.bytes(), 1))),
+      block(room.taken() ? std::move(room) : node.arena.allocate(layout.bytes())),
       seed(random_seed()),
       chunks(layout.chunks(), Chunk::kMissing),
       asked(layout.chunks()),
-      missing(layout.tensors()) {
+      missing(layout.tensors()),
+      first_token(manifest.first_token),
+      times(layout) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         revision.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
@@ -49,20 +60,15 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
             if (missing[t].at(p) == 0) revision.tensors_ready.at(p) += 1;
         }
     }
-    try {
-        regions = open_regions(node, node.memory.span().subspan(offset, std::max<std::size_t>(layout.bytes(), 1)));
-    } catch (...) {
-        node.arena.release(offset);
-        throw;
-    }
+    regions = open_regions(node, node.memory.span().subspan(block.offset(), std::max<std::size_t>(layout.bytes(), 1)));
 }
 
 PlaneReceiver::State::~State() {
     node.slots.remove(slot);
+    if (!counted && slot != SlotTable::kNoSlot)
+        (complete() ? node.metrics.received.done : node.metrics.received.cancelled).add();
     // Otherwise a write of a sender that has not been heard of may still come: the memory stays taken.
-    const bool quiet = settled || complete();
-    regions.clear();
-    if (quiet) node.arena.release(offset);
+    if (!settled && !complete()) block.keep();
 }
 
 void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
@@ -76,6 +82,8 @@ void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
     }
     const SlotLayout::Chunk chunk = layout.chunk(number);
     const std::uint32_t first = layout.first_chunk(chunk.tensor);
+    times.touch(chunk.tensor, chunk.part, last_arrival);
+    if (chunks[number] == Chunk::kGood || chunks[number] == Chunk::kUnchecked) node.metrics.duplicate_chunks.add();
     if (number == first) {
         check_first(number, chunk);
     } else if (chunks[first] == Chunk::kGood) {
@@ -83,7 +91,7 @@ void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
     } else {
         chunks[number] = Chunk::kUnchecked;  // its checksum comes with the first chunk
     }
-    if (error || settled) changed.notify_all();  // settle() counts every arrival
+    if (error || settled) notify();  // settle() counts every arrival
 }
 
 void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::Chunk& chunk) {
@@ -104,6 +112,7 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
     for (std::uint32_t n = layout.exact_chunks(chunk.tensor, used).end; n < whole.end; ++n)
         leave(n, chunk.tensor, kExactPart, Chunk::kUnused);
     revision.part_bytes[kExactPart] -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
+    layout.trim_exact(chunk.tensor, used);
     check_rest(number, chunk.tensor);
 }
 
@@ -125,11 +134,17 @@ void PlaneReceiver::State::take(std::uint32_t number, const SlotLayout::Chunk& c
         return;
     }
     if (!intact) {
+        node.metrics.damaged_chunks.add();
         chunks[number] = Chunk::kMissing;
         damaged.push_back(number);
         return;
     }
     revision.arrived_bytes.at(chunk.part) += chunk.extent.bytes;
+    node.metrics.received_bytes.at(chunk.part).add(chunk.extent.bytes);
+    node.metrics.received_chunks.at(chunk.part).add();
+    PartTimes& part = times.at(chunk.tensor, chunk.part);
+    part.bytes += chunk.extent.bytes;
+    part.chunks += 1;
     leave(number, chunk.tensor, chunk.part, Chunk::kGood);
 }
 
@@ -138,12 +153,26 @@ void PlaneReceiver::State::leave(std::uint32_t number, std::uint32_t tensor, uns
     if (--missing[tensor].at(part) > 0) return;
     revision.tensors_ready.at(part) += 1;
     revision.number += 1;
-    changed.notify_all();
+    times.at(tensor, part).complete = true;
+    while (parts_ready < layout.parts() && all_ready(parts_ready))
+        node.metrics.part_time.at(parts_ready++).observe(last_arrival - granted);
+    if (!counted && complete()) {
+        node.metrics.received.done.add();
+        counted = true;
+    }
+    notify();
 }
 
 void PlaneReceiver::State::end(const std::exception_ptr& cause) {
     if (!error) error = cause;
+    if (!counted) node.metrics.received.add(cause, false);
+    counted = true;
+    notify();
+}
+
+void PlaneReceiver::State::notify() noexcept {
     changed.notify_all();
+    if (signal) signal->ring();
 }
 
 void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
@@ -154,18 +183,41 @@ void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
 bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline) noexcept {
     std::unique_lock lock(mutex);
     // Nobody posts more than that, resent chunks included; a sender that cannot say names a number beyond it.
-    if (chunks_posted > std::uint64_t{layout.chunks()} * kMostAsked) return false;
-    settled = changed.wait_until(lock, deadline.at(), [&] { return arrivals >= chunks_posted; });
-    return settled;
+    if (chunks_posted > std::uint64_t{layout.chunks()} * (kMostAsked + 1)) return false;
+    if (settling_since == Clock::time_point{}) settling_since = Clock::now();
+    // Where written means landed, there is nothing to wait for: the sender has seen all its writes end.
+    const bool landed = std::all_of(node.rails.begin(), node.rails.end(),
+                                    [](const auto& rail) { return rail->fabric.delivery_complete(); });
+    while (!landed && arrivals < chunks_posted) {
+        // What the fabric has lost never arrives. The keys end here, so that nothing that comes yet can land.
+        const auto quiet_at = std::max(settling_since, last_arrival) + kLostAfterStop;
+        const auto now = Clock::now();
+        if (now >= quiet_at) break;
+        if (now >= deadline.at()) return false;
+        changed.wait_until(lock, std::min(quiet_at, deadline.at()));
+    }
+    regions.clear();
+    settled = true;
+    return true;
 }
 
-void PlaneReceiver::State::on_sent(unsigned parts) noexcept {
+void PlaneReceiver::State::on_sent(const Written& written) noexcept {
     const std::lock_guard lock(mutex);
-    parts_sent = std::min(parts, layout.parts());
+    if (written.round != round) return;  // said before it had heard what is missing
+    parts_sent = std::min(written.parts, layout.parts());
     last_arrival = std::max(last_arrival, Clock::now());
 }
 
-std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) {
+void PlaneReceiver::State::set_first_token(std::int32_t token) {
+    const std::lock_guard lock(mutex);
+    if (token < 0 || first_token >= 0)
+        throw ProtocolError(text("request ", manifest.request_id, ": ", token, " came as its first token; ",
+                                 token < 0 ? "it has to be 0 or more" : "it is known already"));
+    first_token = token;
+    notify();
+}
+
+Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
     const std::lock_guard lock(mutex);
     std::vector<std::uint32_t> again;
     if (error) return {};
@@ -179,16 +231,20 @@ std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) 
                 for (std::uint32_t n = range.begin; n < range.end; ++n)
                     if (chunks[n] == Chunk::kMissing) again.push_back(n);
             }
-        parts_sent = 0;
     }
     std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
     for (const std::uint32_t n : again) {
+        const SlotLayout::Chunk chunk = layout.chunk(n);
+        times.at(chunk.tensor, chunk.part).resent += 1;
+        node.metrics.asked_chunks.add();
         if (++asked[n] <= kMostAsked) continue;
         end(std::make_exception_ptr(
             CorruptData(text("request ", manifest.request_id, ": chunk ", n, " was sent ", int{kMostAsked},
                              " times and never came whole; ", "what has arrived before stays readable"))));
         return {};
     }
+    if (again.empty()) return {};
+    parts_sent = 0;
     std::vector<ChunkRun> runs;
     for (const std::uint32_t n : again) {
         if (!runs.empty() && runs.back().first + runs.back().count == n)
@@ -196,7 +252,7 @@ std::vector<ChunkRun> PlaneReceiver::State::take_missing(Clock::time_point now) 
         else
             runs.push_back({n, 1});
     }
-    return runs;
+    return {std::move(runs), ++round};
 }
 
 Grant PlaneReceiver::State::grant() const {
@@ -207,7 +263,7 @@ Grant PlaneReceiver::State::grant() const {
 
 Grant PlaneReceiver::State::grant_anew() {
     const std::lock_guard lock(mutex);
-    regions = open_regions(node, memory());
+    regions = open_regions(node, memory());  // there is something missing, so the slot is not empty
     parts_sent = 0;
     return grant();
 }

@@ -37,6 +37,7 @@ bool SendQueue::knows(PeerId peer) const noexcept {
 void SendQueue::add_peer(PeerId peer, const std::vector<Way>& ways) {
     const std::lock_guard lock(mutex_);
     for (const Way& way : ways) peers_[peer].lanes.push_back({way.on_rail, FlightWindow(way.window_bytes), false});
+    all_live_rails_ += ways.size();
 }
 
 std::vector<PeerId> SendQueue::remove_peer(PeerId peer) noexcept {
@@ -46,7 +47,10 @@ std::vector<PeerId> SendQueue::remove_peer(PeerId peer) noexcept {
     if (found == peers_.end() || found->second.removed) return {};
     found->second.removed = true;
     std::vector<PeerId> on_rails;
-    for (const Lane& lane : found->second.lanes) on_rails.push_back(lane.on_rail);
+    for (const Lane& lane : found->second.lanes) {
+        on_rails.push_back(lane.on_rail);
+        all_live_rails_ -= lane.dead ? 0U : 1U;
+    }
     for (const auto& weak : states_)
         if (auto state = weak.lock(); state && state->peer == peer) states.push_back(std::move(state));
     for (const auto& state : states)
@@ -177,9 +181,12 @@ void SendQueue::on_posted(std::size_t index) noexcept {
     rail.refused.erase(rail.current_peer);
     if (const auto it = rail.in_flight.find(rail.current->cookie); it != rail.in_flight.end()) {
         InFlight& write = it->second;
-        write.state->on_posted();
+        const auto now = Clock::now();
+        write.state->on_posted(write.chunk, now);
+        write.state->node.metrics.in_flight_bytes.add(write.bytes);
         write.posted = true;
-        if (Lane* way = lane(rail.current_peer, index)) write.stamp = way->window.on_posted(write.bytes, Clock::now());
+        write.stamp.posted = now;
+        if (Lane* way = lane(rail.current_peer, index)) write.stamp = way->window.on_posted(write.bytes, now);
     }
     rail.current.reset();
 }
@@ -197,11 +204,15 @@ void SendQueue::on_written(std::size_t index, std::uint64_t cookie) noexcept {
     const auto node = rails_[index].in_flight.extract(cookie);
     if (!node) return;
     const InFlight& write = node.mapped();
+    const auto now = Clock::now();
+    MetricCounters& metrics = write.state->node.metrics;
+    metrics.in_flight_bytes.sub(write.bytes);
+    metrics.write_latency.observe(now - write.stamp.posted);
     if (Lane* way = lane(write.state->peer, index)) {
-        way->window.on_delivered(write.bytes, write.stamp, Clock::now());
+        way->window.on_delivered(write.bytes, write.stamp, now);
         forget_if_removed(write.state->peer);
     }
-    write.state->on_written(write.chunk);
+    write.state->on_written(write.chunk, now);
 }
 
 void SendQueue::on_write_failed(std::size_t index, std::uint64_t cookie, const std::exception_ptr& error) noexcept {
@@ -215,8 +226,10 @@ void SendQueue::on_write_failed(std::size_t index, std::uint64_t cookie, const s
     if (!node) return;
     const InFlight& write = node.mapped();
     const PeerId peer = write.state->peer;
+    if (write.posted) write.state->node.metrics.in_flight_bytes.sub(write.bytes);
     if (Lane* way = lane(peer, index)) {
         if (write.posted) way->window.on_failed(write.bytes);
+        if (!way->dead && !peers_.at(peer).removed) all_live_rails_ -= 1;
         way->dead = true;
     }
     forget_if_removed(peer);

@@ -3,6 +3,7 @@
 // least for its weight. Each transfer keeps to its rate, each peer's rail to its window.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,8 @@ class SendQueue {
     std::vector<PeerId> remove_peer(PeerId peer) noexcept;
     [[nodiscard]] bool knows(PeerId peer) const noexcept;
     [[nodiscard]] std::size_t live_rails(PeerId peer) const noexcept;
+    /// Over all peers, without the mutex.
+    [[nodiscard]] std::size_t live_rails() const noexcept { return all_live_rails_.load(std::memory_order_relaxed); }
     /// Bytes per second to this peer over all rails; 0 if nothing was measured.
     [[nodiscard]] double rate(PeerId peer) const noexcept;
 
@@ -92,6 +95,7 @@ class SendQueue {
     std::uint64_t next_cookie_ = 1;
     double served_ = 0;                        // of the transfer that was last chosen
     std::array<double, kSendClasses> owed_{};  // bytes of its share that a class has not had
+    std::atomic<std::size_t> all_live_rails_{0};
 };
 
 }  // namespace lynx

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
@@ -20,33 +21,29 @@ std::uint64_t lower_rate(std::uint64_t a, std::uint64_t b) {
 }  // namespace
 
 PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, const Grant& grant_,
-                          const SenderOptions& options)
+                          const SenderOptions& options, ArenaBlock room)
     : node(node_),
       peer(peer_),
       manifest(std::move(manifest_)),
       layout(node.memory.fitting(manifest)),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
-      offset(node.arena.allocate(layout.bytes())),
+      block(room.taken() ? std::move(room) : node.arena.allocate(layout.bytes())),
       grant(grant_),
       priority(options.priority),
       bucket(lower_rate(options.bytes_per_second, grant_.bytes_per_second)),
       chunks(layout.chunks(), Chunk::kNotPut),
-      put(layout.tensors()) {
+      put(layout.tensors()),
+      first_token(manifest.first_token),
+      times(layout),
+      queued(layout.tensors()) {
     for (unsigned p = 0; p < layout.parts(); ++p) {
         progress.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) unwritten.at(p) += layout.chunks(t, p).count();
     }
-    try {
-        check(grant);
-    } catch (...) {
-        node.arena.release(offset);
-        throw;
-    }
+    check(grant);
 }
 
-PlaneSender::State::~State() {
-    node.arena.release(offset);
-}
+PlaneSender::State::~State() = default;
 
 void PlaneSender::State::check(const Grant& given) const {
     if (given.request_id != manifest.request_id)
@@ -97,9 +94,13 @@ void PlaneSender::State::start_at(double from) {
     served = std::max(served, from);
 }
 
-void PlaneSender::State::on_posted() {
+void PlaneSender::State::on_posted(std::uint32_t number, Clock::time_point now) {
     const std::lock_guard lock(mutex);
     chunks_posted += 1;
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    times.touch(chunk.tensor, chunk.part, now);
+    const auto send_class = static_cast<unsigned>(priority.classes.at(chunk.part));
+    node.metrics.queue_wait.at(send_class).observe(now - queued[chunk.tensor].at(chunk.part));
 }
 
 bool PlaneSender::State::has_ended() {
@@ -112,6 +113,15 @@ void PlaneSender::State::set(std::uint32_t number, Chunk state) {
     const auto done = [](Chunk c) { return c == Chunk::kWritten || c == Chunk::kUnused; };
     unwritten.at(chunk.part) += done(chunks[number]) ? 1U : 0U;
     unwritten.at(chunk.part) -= done(state) ? 1U : 0U;
+    PartTimes& part = times.at(chunk.tensor, chunk.part);
+    if (chunks[number] == Chunk::kWritten) {
+        part.bytes -= chunk.extent.bytes;
+        part.chunks -= 1;
+    }
+    if (state == Chunk::kWritten) {
+        part.bytes += chunk.extent.bytes;
+        part.chunks += 1;
+    }
     chunks[number] = state;
     if (state == Chunk::kPending && !error && !stopped) pending.at(chunk.part).insert(number);
 }
@@ -122,22 +132,37 @@ void PlaneSender::State::leave_flight(std::uint32_t number, Chunk state) {
     changed.notify_all();
 }
 
+void PlaneSender::State::send_again(std::uint32_t number) {
+    const SlotLayout::Chunk chunk = layout.chunk(number);
+    progress.resent_bytes += chunk.extent.bytes;
+    times.at(chunk.tensor, chunk.part).resent += 1;
+    queued[chunk.tensor].at(chunk.part) = Clock::now();  // of the part's other chunks, which are mostly gone, too
+    node.metrics.resent_chunks.add();
+}
+
 void PlaneSender::State::end(const std::exception_ptr& cause) {
     if (!error) error = cause;
+    if (!counted) node.metrics.sent.add(cause, all_written());
+    counted = true;
     for (auto& queue : pending) queue.clear();
     changed.notify_all();
 }
 
 void PlaneSender::State::put_back(std::uint32_t number, bool was_posted) {
     const std::lock_guard lock(mutex);
-    if (was_posted) progress.resent_bytes += layout.chunk(number).extent.bytes;
+    if (was_posted) send_again(number);
     leave_flight(number, Chunk::kPending);
 }
 
-void PlaneSender::State::on_written(std::uint32_t number) {
+void PlaneSender::State::on_written(std::uint32_t number, Clock::time_point now) {
     const std::lock_guard lock(mutex);
     const SlotLayout::Chunk chunk = layout.chunk(number);
     leave_flight(number, Chunk::kWritten);
+    times.touch(chunk.tensor, chunk.part, now);
+    node.metrics.sent_bytes.at(chunk.part).add(chunk.extent.bytes);
+    node.metrics.sent_chunks.at(chunk.part).add();
+    if (priority.deadline != Clock::time_point::max())
+        node.metrics.lateness.at(chunk.part).observe(now - priority.deadline);
     std::uint64_t& written = progress.written_bytes.at(chunk.part);
     // What is sent again counts once.
     written = std::min(written + chunk.extent.bytes, progress.part_bytes.at(chunk.part));
@@ -154,7 +179,7 @@ Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerI
     const std::lock_guard lock(mutex);
     const Extent extent = layout.chunk(number).extent;
     const RemoteRegion& region = grant.regions[rail % grant.regions.size()];
-    return {.source = node.memory.span().subspan(offset + extent.offset, extent.bytes),
+    return {.source = node.memory.span().subspan(block.offset() + extent.offset, extent.bytes),
             .descriptor = node.rails[rail]->region.descriptor(),
             .peer = rail_peer,
             .remote_address = region.address + extent.offset,
@@ -163,15 +188,15 @@ Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerI
             .cookie = cookie};
 }
 
-PlaneSender::State::Claim PlaneSender::State::claim(std::uint32_t layer, TensorRole role, std::uint32_t first_token,
-                                                    std::uint32_t first_head) {
+PlaneSender::State::Claim PlaneSender::State::claim(std::uint32_t layer, TensorRole role, std::uint32_t at_token,
+                                                    std::uint32_t at_head) {
     const auto pieces = layout.pieces(layer, role);
     const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](std::uint32_t i) {
-        return manifest.tensors[i].first_token == first_token && manifest.tensors[i].first_head == first_head;
+        return manifest.tensors[i].first_token == at_token && manifest.tensors[i].first_head == at_head;
     });
     const auto name = [&] {
-        return text(role == TensorRole::kKey ? "K" : "V", " of layer ", layer, " from token ", first_token,
-                    " and head ", first_head, " on");
+        return text(role == TensorRole::kKey ? "K" : "V", " of layer ", layer, " from token ", at_token, " and head ",
+                    at_head, " on");
     };
     if (piece == pieces.end()) throw InvalidArgument(text(name(), " was put; the manifest has no such tensor"));
     const std::lock_guard lock(mutex);
@@ -183,10 +208,15 @@ PlaneSender::State::Claim PlaneSender::State::claim(std::uint32_t layer, TensorR
 void PlaneSender::State::finish_put(const Claim& claim, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors) {
     const ByteSpan slot = memory();
     if (layout.tensor(claim.tensor).has_exact()) {
-        // The last write is whole: what another request has left in this memory is not the receiver's to see.
+        // The last write ends on a cache line: what another request has left in this memory is not the receiver's to
+        // see.
         const Extent extent = layout.exact_extent(claim.tensor, exact_bytes);
         const ByteSpan sent = slot.subspan(extent.offset, extent.bytes);
         if (sent.size() > exact_bytes) std::memset(sent.data() + exact_bytes, 0, sent.size() - exact_bytes);
+    }
+    {
+        const std::lock_guard lock(mutex);
+        layout.trim_exact(claim.tensor, exact_bytes);
     }
     if (layout.coded(claim.tensor).bytes != 0) TensorHead::write(layout, claim.tensor, exact_bytes, claim.seed, slot);
     on_put(claim.tensor, exact_bytes, nonfinite_vectors);
@@ -198,6 +228,7 @@ void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes,
     if (error) std::rethrow_exception(error);
     progress.nonfinite_vectors += nonfinite_vectors;
     put[tensor] = true;
+    queued[tensor].fill(Clock::now());
     tensors_put += 1;
     for (unsigned p = 0; p < layout.parts(); ++p) {
         const auto all = layout.chunks(tensor, p);
@@ -207,6 +238,35 @@ void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes,
         if (p == kExactPart) progress.part_bytes[p] -= all_bytes - layout.exact_extent(tensor, exact_bytes).bytes;
     }
     changed.notify_all();
+}
+
+std::vector<PartTimes> PlaneSender::State::timeline() {
+    const std::lock_guard lock(mutex);
+    std::vector<PartTimes> parts = times.begun();
+    for (PartTimes& part : parts) {
+        const auto range = layout.chunks(part.tensor, part.part);
+        part.complete = std::all_of(chunks.begin() + range.begin, chunks.begin() + range.end,
+                                    [](Chunk c) { return c == Chunk::kWritten || c == Chunk::kUnused; });
+    }
+    return parts;
+}
+
+void PlaneSender::State::on_confirmed() noexcept {
+    const std::lock_guard lock(mutex);
+    if (!counted) node.metrics.sent.done.add();
+    counted = true;
+}
+
+void PlaneSender::State::set_first_token(std::int32_t token) {
+    const std::lock_guard lock(mutex);
+    if (error) std::rethrow_exception(error);
+    if (token < 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; it has to be 0 or more"));
+    if (first_token >= 0)
+        throw InvalidArgument(text("request ", manifest.request_id, ": ", token,
+                                   " was given as the first token; the receiver has already been told ", first_token));
+    first_token = token;
 }
 
 bool PlaneSender::State::all_written() const {
@@ -230,28 +290,30 @@ std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline)
     return chunks_posted;
 }
 
-std::optional<unsigned> PlaneSender::State::take_sent() {
+std::optional<Written> PlaneSender::State::take_sent() {
     const std::lock_guard lock(mutex);
     unsigned sent = 0;
     while (sent < layout.parts() && unwritten.at(sent) == 0) ++sent;
     if (error || sent <= told_sent) return std::nullopt;
     told_sent = sent;
-    return sent;
+    return Written{sent, round};
 }
 
-bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
+bool PlaneSender::State::resend(const Missing& missing) {
     {
         const std::lock_guard lock(mutex);
-        for (const ChunkRun& run : runs) {
+        for (const ChunkRun& run : missing.runs) {
             if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
-                if (chunks[n] == Chunk::kNotPut || chunks[n] == Chunk::kUnused) return false;
-                if (chunks[n] != Chunk::kWritten) continue;  // on its way already
-                progress.resent_bytes += layout.chunk(n).extent.bytes;
+                if (chunks[n] == Chunk::kNotPut) return false;
+                // Others are on their way already; or the receiver does not know yet that there is no such chunk.
+                if (chunks[n] != Chunk::kWritten) continue;
+                send_again(n);
                 set(n, Chunk::kPending);
             }
         }
         told_sent = 0;
+        round = missing.round;
     }
     node.wake();
     return true;
@@ -260,6 +322,21 @@ bool PlaneSender::State::resend(std::span<const ChunkRun> runs) {
 void PlaneSender::State::set_resumable(bool value) {
     const std::lock_guard lock(mutex);
     resumable = value;
+}
+
+void PlaneSender::State::suspend() {
+    const std::lock_guard lock(mutex);
+    suspended = true;
+}
+
+bool PlaneSender::State::may_resume() {
+    const std::lock_guard lock(mutex);
+    return suspended && !error && !stopped && chunks_in_flight == 0;
+}
+
+std::uint64_t PlaneSender::State::written_bytes() {
+    const std::lock_guard lock(mutex);
+    return std::accumulate(progress.written_bytes.begin(), progress.written_bytes.end(), std::uint64_t{0});
 }
 
 void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t> arrived) {
@@ -272,7 +349,7 @@ void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t
         grant = given;
         for (std::uint32_t n = 0; n < chunks.size(); ++n) {
             if (chunks[n] == Chunk::kWritten && arrived[n] == 0) {
-                progress.resent_bytes += layout.chunk(n).extent.bytes;
+                send_again(n);
                 set(n, Chunk::kPending);
             } else if (chunks[n] == Chunk::kPending && arrived[n] != 0) {
                 pending.at(layout.chunk(n).part).erase(n);

@@ -13,6 +13,7 @@
 #include "lynx/slot_layout.hpp"
 #include "stream/chunk_run.hpp"
 #include "stream/node_impl.hpp"
+#include "stream/timeline.hpp"
 #include "stream/token_bucket.hpp"
 
 namespace lynx {
@@ -28,7 +29,8 @@ struct SendCandidate {
 };
 
 struct PlaneSender::State {
-    State(Node::Impl& node, PeerId peer, Manifest manifest, const Grant& grant, const SenderOptions& options);
+    State(Node::Impl& node, PeerId peer, Manifest manifest, const Grant& grant, const SenderOptions& options,
+          ArenaBlock room = {});
     ~State();
     State(const State&) = delete;
     State& operator=(const State&) = delete;
@@ -39,12 +41,12 @@ struct PlaneSender::State {
                     std::array<std::optional<SendCandidate>, kSendClasses>& best);
     /// Takes that chunk out of the pending ones. False if it is not there any more.
     [[nodiscard]] bool take(std::uint32_t chunk);
-    void on_posted();
+    void on_posted(std::uint32_t chunk, Clock::time_point now);
     /// Failed, or stopped: nothing more is to be posted.
     [[nodiscard]] bool has_ended();
     /// A chunk that was taken: it was never posted, or another rail has to carry it.
     void put_back(std::uint32_t chunk, bool was_posted);
-    void on_written(std::uint32_t chunk);
+    void on_written(std::uint32_t chunk, Clock::time_point now);
     void on_failed(std::uint32_t chunk, const std::exception_ptr& error);
     [[nodiscard]] Write write_of(std::uint32_t chunk, std::size_t rail, PeerId rail_peer, std::uint64_t cookie);
     /// A transfer that starts among others begins with what they have had.
@@ -55,13 +57,17 @@ struct PlaneSender::State {
         std::uint32_t tensor;
         std::uint64_t seed;
     };
-    [[nodiscard]] Claim claim(std::uint32_t layer, TensorRole role, std::uint32_t first_token,
-                              std::uint32_t first_head);
+    [[nodiscard]] Claim claim(std::uint32_t layer, TensorRole role, std::uint32_t at_token, std::uint32_t at_head);
     /// A tensor is coded in memory that the host can read: writes its head, and queues it.
     void finish_put(const Claim& claim, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
     /// A tensor is coded: its chunks may go.
     void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
-    [[nodiscard]] ByteSpan memory() const noexcept { return node.memory.span().subspan(offset, layout.bytes()); }
+    /// What the receiver is about to be told. Throws InvalidArgument for a negative one and for a second one, or what
+    /// ended the transfer.
+    void set_first_token(std::int32_t token);
+    [[nodiscard]] ByteSpan memory() const noexcept {
+        return node.memory.span().subspan(block.offset(), layout.bytes());
+    }
     /// The mutex is held.
     [[nodiscard]] bool all_written() const;
 
@@ -70,13 +76,22 @@ struct PlaneSender::State {
     void stop() noexcept;
     void fail(const std::exception_ptr& error) noexcept;
 
+    [[nodiscard]] std::vector<PartTimes> timeline();
+
     // For whoever carries messages to the receiver (see stream/peer_messages.hpp).
-    /// How many of the first parts have been written whole, if that is news for the receiver.
-    [[nodiscard]] std::optional<unsigned> take_sent();
-    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a chunk not written yet.
-    [[nodiscard]] bool resend(std::span<const ChunkRun> runs);
+    /// The receiver has it all, whatever becomes of the peer now.
+    void on_confirmed() noexcept;
+    /// What has been written, if that is news for the receiver.
+    [[nodiscard]] std::optional<Written> take_sent();
+    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a tensor that was not put
+    /// yet.
+    [[nodiscard]] bool resend(const Missing& missing);
     /// With true, the loss of the peer does not end the transfer: it is suspended until resume().
     void set_resumable(bool resumable);
+    void suspend();
+    /// Suspended, and nothing is with the provider any more.
+    [[nodiscard]] bool may_resume();
+    [[nodiscard]] std::uint64_t written_bytes();
     /// Goes on under a new grant. `arrived` has one byte a chunk: 1 if it need not be sent again. Throws ProtocolError
     /// if they do not fit.
     void resume(const Grant& grant, std::span<const std::uint8_t> arrived);
@@ -86,9 +101,9 @@ struct PlaneSender::State {
     Node::Impl& node;
     const PeerId peer;
     const Manifest manifest;
-    const SlotLayout layout;
+    SlotLayout layout;  // its exact parts are trimmed as tensors are put, else it stays as it is
     const Codec& codec;
-    const std::size_t offset;  // in the arena
+    const ArenaBlock block;
 
     std::mutex mutex;
     std::condition_variable changed;
@@ -104,18 +119,24 @@ struct PlaneSender::State {
     std::array<std::uint32_t, kMaxParts> unwritten{};  // chunks of each part, those not put included
     SendProgress progress;
     double served = 0;
-    unsigned told_sent = 0;  // parts that the receiver knows of
+    unsigned told_sent = 0;    // parts that the receiver knows of
+    std::uint32_t round = 0;   // the last that the receiver has asked in
+    std::int32_t first_token;  // what the receiver knows, or has been sent; -1 before
     std::uint64_t chunks_posted = 0;
     std::uint64_t chunks_in_flight = 0;  // taken from pending, fate unknown
     bool stopped = false;
     bool resumable = false;
     bool suspended = false;
+    bool counted = false;  // its outcome is among the metrics
     std::exception_ptr error;
+    Timeline times;
+    std::vector<std::array<Clock::time_point, kMaxParts>> queued;  // since when, by tensor
 
    private:
     // The mutex is held.
     void set(std::uint32_t chunk, Chunk state);
     void leave_flight(std::uint32_t chunk, Chunk state);
+    void send_again(std::uint32_t chunk);
     void end(const std::exception_ptr& cause);
     void check(const Grant& grant) const;
 };

@@ -36,7 +36,8 @@ SlotLayout::SlotLayout(const Manifest& manifest)
     std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t>> by_place;
     for (const ManifestTensor& t : manifest.tensors) {
         by_place.emplace_back(key(t.layer, t.role), t.first_token, t.first_head, tensors());
-        Tensor tensor{PlaneLayout(t.spec), bytes_, 0, static_cast<std::uint32_t>(chunks), {}};
+        Tensor tensor{PlaneLayout(t.spec), bytes_, 0, static_cast<std::uint32_t>(chunks), {}, 0};
+        tensor.exact_bytes = tensor.layout.part(kExactPart).bytes;
         for (unsigned p = 0; p < kMaxParts; ++p) {
             tensor.part_begin[p] = static_cast<std::uint32_t>(chunks);
             if (p < parts_) chunks += pieces_of(tensor.layout.part(p).bytes, chunk_bytes_);
@@ -90,8 +91,8 @@ SlotLayout::Chunk SlotLayout::chunk(std::uint32_t number) const {
     while (number >= t.part_begin[part + 1]) ++part;
     const Extent whole = t.layout.part(part);
     const std::size_t begin = std::size_t{number - t.part_begin[part]} * chunk_bytes_;
-    Extent extent{t.offset + t.head_bytes + whole.offset + begin,
-                  std::min<std::size_t>(chunk_bytes_, whole.bytes - begin)};
+    const std::size_t end = part == kExactPart ? std::max(t.exact_bytes, begin) : whole.bytes;
+    Extent extent{t.offset + t.head_bytes + whole.offset + begin, std::min<std::size_t>(chunk_bytes_, end - begin)};
     if (number == t.first_chunk) extent = {t.offset, t.head_bytes + extent.bytes};
     return {static_cast<std::uint32_t>(after - tensors_.begin() - 1), part, extent};
 }
@@ -109,8 +110,8 @@ SlotLayout::Range SlotLayout::exact_chunks(std::uint32_t tensor, std::uint64_t e
 
 Extent SlotLayout::exact_extent(std::uint32_t tensor, std::uint64_t exact_bytes) const {
     const Extent most = part(tensor, kExactPart);
-    const std::uint64_t whole = std::uint64_t{exact_chunks(tensor, exact_bytes).count()} * chunk_bytes_;
-    return {most.offset, std::min<std::size_t>(whole, most.bytes)};
+    // Compared first: what a stranger claims may be too large to be rounded up.
+    return {most.offset, exact_bytes < most.bytes ? std::min(align(exact_bytes), most.bytes) : most.bytes};
 }
 
 std::span<const std::uint32_t> SlotLayout::pieces(std::uint32_t layer, TensorRole role) const noexcept {

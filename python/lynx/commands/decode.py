@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lynx
 from lynx import models
 from lynx.commands.events import Message, Sink
+from lynx.commands.observe import Observer, observe
 from lynx.measure import Measured, Stopwatch
 from lynx.modes import Mode, coding_to_json
 from lynx.network import local_address
@@ -35,14 +37,23 @@ class DecodeOptions:
     policy: Policy | None  # for mode lynx, instead of its own
     wait: bool
     timeout_s: float
+    key: lynx.PresharedKey | None
+    trace: Path | None = None
+    metrics_port: int | None = None
 
 
 def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
     """Decode in every mode; the result, as it stands in the JSON."""
+    with observe("decode", options.trace, options.metrics_port, emit) as observer:
+        return _run(options, emit, observer)
+
+
+def _run(options: DecodeOptions, emit: Sink, observer: Observer) -> dict[str, Any]:
     from lynx.engines.transformers import TransformersEngine
 
     models.resolve(options.model)
     node = lynx.Node(options.provider, local_address(options.host, options.port))
+    observer.node(node)
     if not options.wait:
         # Without waiting, an address that is wrong is told before the model is loaded.
         peer = _connect(node, options, emit)
@@ -55,7 +66,7 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
 
     about = _about(peer, loaded.name)
     emit({"event": "prefilled", **about})
-    client = _Client(peer, engine, loaded.tokenizer, _end_tokens(loaded.model), options, emit)
+    client = _Client(peer, engine, loaded.tokenizer, _end_tokens(loaded.model), options, emit, observer)
     measured: dict[str, Measured] = {}
     for number, mode in enumerate(options.modes):
         emit({"event": "mode", "mode": mode.name, "about": mode.about})
@@ -73,6 +84,7 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
         "bandwidth_bytes_per_s": _lower_rate(about["bandwidth_bytes_per_s"], options.bytes_per_second),
         "provider": node.provider,
         "prefill_s": about["prefill_s"],
+        "live": about["live"],
         "modes": {name: m.to_json() for name, m in measured.items()},
     }
     emit({"event": "result", "result": result})
@@ -81,7 +93,9 @@ def run(options: DecodeOptions, emit: Sink) -> dict[str, Any]:
 
 def _connect(node: lynx.Node, options: DecodeOptions, emit: Sink) -> lynx.Peer:
     emit({"event": "status", "text": f"waiting for the prefill node at {options.host}:{options.port}"})
-    return lynx.Peer.connect(node, options.host, options.port, CONNECT_TIMEOUT_S, wait_for_listener=options.wait)
+    return lynx.Peer.connect(
+        node, options.host, options.port, CONNECT_TIMEOUT_S, wait_for_listener=options.wait, key=options.key
+    )
 
 
 def _about(peer: lynx.Peer, model: str) -> Message:
@@ -89,7 +103,14 @@ def _about(peer: lynx.Peer, model: str) -> Message:
     if message is None:
         raise lynx.Timeout(f"{peer.name} did not say what it has prefilled within {OFFER_TIMEOUT_S:g} s")
     about: Message = json.loads(message)
-    wanted = {"model": str, "context_tokens": int, "prefill_s": float, "bandwidth_bytes_per_s": int, "question": str}
+    wanted = {
+        "model": str,
+        "context_tokens": int,
+        "prefill_s": float | None,
+        "live": bool,
+        "bandwidth_bytes_per_s": int,
+        "question": str,
+    }
     if not isinstance(about, dict) or not all(isinstance(about.get(key), kind) for key, kind in wanted.items()):
         raise lynx.ProtocolError(f"{peer.name} did not say what it has prefilled in words that this Lynx understands")
     if about["model"] != model:
@@ -129,7 +150,14 @@ class _Client:
     """One connection, one engine; a request at a time."""
 
     def __init__(
-        self, peer: lynx.Peer, engine: Any, tokenizer: Any, end_tokens: list[int], options: DecodeOptions, emit: Sink
+        self,
+        peer: lynx.Peer,
+        engine: Any,
+        tokenizer: Any,
+        end_tokens: list[int],
+        options: DecodeOptions,
+        emit: Sink,
+        observer: Observer,
     ) -> None:
         self._peer = peer
         self._engine = engine
@@ -137,6 +165,7 @@ class _Client:
         self._end_tokens = end_tokens
         self._options = options
         self._emit = emit
+        self._observer = observer
 
     def run(self, request_id: int, mode: Mode, policy: Policy) -> Measured:
         stopwatch = Stopwatch()
@@ -147,6 +176,7 @@ class _Client:
         try:
             _check_coding(receiver.manifest, mode.coding)
             text = _Text(self._tokenizer, self._emit)
+            policy, note = self._observer.loop(request_id, policy)
             for event in decode(
                 receiver,
                 self._engine,
@@ -156,11 +186,14 @@ class _Client:
                 timeout_s=self._options.timeout_s,
             ):
                 stopwatch.on_event(event)
+                note(event)
                 text.on_event(event)
         except BaseException as e:
             if not self._peer.lost and not isinstance(e, lynx.Cancelled):
                 self._peer.cancel(receiver, reason_of(e))
             raise
+        finally:
+            self._observer.transfer(receiver)
         stopwatch.measured.bytes = sum(receiver.revision.arrived_bytes)
         self._peer.finish(receiver)
         return stopwatch.measured

@@ -7,14 +7,17 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import lynx
 from lynx import models
 from lynx.commands.events import Message, Sink
+from lynx.trace import merge
 
 STOP_TIMEOUT_S = 10.0
 START_TIMEOUT_S = 900.0  # Loading a model for the first time and a long prefill, on a slow machine.
@@ -31,17 +34,33 @@ class DemoOptions:
     prefill: Sequence[str]
     decode: Sequence[str]
     model: str
+    trace: Path | None = None  # of both
 
 
 def run(options: DemoOptions, emit: Sink) -> dict[str, Any]:
     """Run both processes to their end; the decode process's result. Ends both on any error, Ctrl-C included."""
     models.resolve(options.model)
+    if options.trace is None:
+        return _run(options.prefill, options.decode, emit)
+    with tempfile.TemporaryDirectory(prefix="lynx-demo-") as folder:
+        traces = [Path(folder, "prefill.json"), Path(folder, "decode.json")]
+        try:
+            prefill, decode = (
+                [*arguments, "--trace", str(trace)]
+                for arguments, trace in zip((options.prefill, options.decode), traces, strict=True)
+            )
+            return _run(prefill, decode, emit)
+        finally:
+            merge(options.trace, traces)
+
+
+def _run(prefill: Sequence[str], decode: Sequence[str], emit: Sink) -> dict[str, Any]:
     events: queue.Queue[tuple[str, Message | None]] = queue.Queue()
     children: list[_Child] = []
     try:
-        children.append(_Child("prefill", ["--listen", "127.0.0.1:0", "--once", *options.prefill], events))
+        children.append(_Child("prefill", ["--listen", "127.0.0.1:0", "--once", *prefill], events))
         address = _wait_for(events, "prefill", "listening", emit)["address"]
-        children.append(_Child("decode", ["--connect", address, *options.decode], events))
+        children.append(_Child("decode", ["--connect", address, *decode], events))
         result: dict[str, Any] = _wait_for(events, "decode", "result", emit)["result"]
         return result
     finally:

@@ -143,10 +143,13 @@ def _line(event: Message) -> str:
     if kind == "mode":
         return f"{event['mode']}: {event['about']}"
     if kind == "prefilled":
-        return (
-            f"{event['model']} has prefilled {event['context_tokens']} tokens in {event['prefill_s']:.1f} s: "
-            f"a document, then: {event['question']}"
+        tokens = f"{event['context_tokens']} tokens"
+        what = (
+            f"prefills {tokens} for each request"
+            if event["live"]
+            else f"has prefilled {tokens} in {event['prefill_s']:.1f} s"
         )
+        return f"{event['model']} {what}: a document, then: {event['question']}"
     return ""
 
 
@@ -155,7 +158,8 @@ def print_result(console: Console, result: dict[str, Any]) -> None:
     rate = format_bandwidth(result["bandwidth_bytes_per_s"])
     console.print(f"{result['model']}: {result['context_tokens']} tokens of context over {result['provider']}, {rate}")
     console.print(_table(result))
-    console.print("Seconds from the start of the transfer to the first token that can be")
+    start = "request, prefill included," if result["live"] else "start of the transfer"
+    console.print(f"Seconds from the {start} to the first token that can be")
     console.print("shown, to the first verified one, to k verified ones. One run each.")
 
 

@@ -3,7 +3,7 @@
 {"event": "listening", "address": str}
 {"event": "status", "text": str}                                     one line on what is being done
 {"event": "progress", "text": str, "done": int, "total": int}
-{"event": "prefilled", "model", "context_tokens", "prefill_s", "question"}
+{"event": "prefilled", "model", "context_tokens", "prefill_s", "live", "question"}   prefill_s: null if live
 {"event": "mode", "mode": str, "about": str}                         a transfer begins
 {"event": "arrived", "anchor": float, "residual": float}             fractions
 {"event": "text", "committed": str, "drafted": str}                  all of it so far

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .base import Engine, EngineError, LayerShape, Prefilled, ProgressCallback, UnsupportedModel
+from .base import Engine, EngineError, LayerShape, Prefilled, ProgressCallback, RowsCallback, UnsupportedModel
 
-__all__ = ["Engine", "EngineError", "LayerShape", "Prefilled", "ProgressCallback", "UnsupportedModel"]
+__all__ = ["Engine", "EngineError", "LayerShape", "Prefilled", "ProgressCallback", "RowsCallback", "UnsupportedModel"]

@@ -13,6 +13,11 @@ ProgressCallback = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
 
 
+RowsCallback = Callable[[int, int, "Tensor", "Tensor"], None]
+"""Called with (layer, first token, K, V): bfloat16 [kv_heads, tokens, head_dim], of any strides. Whoever holds the
+tensors keeps their memory; nobody rewrites it."""
+
+
 class EngineError(ValueError):
     """A call that the engine cannot obey: what was asked, why not, and what to do instead."""
 
@@ -34,7 +39,7 @@ class Prefilled:
 
     `first_token` is the greedy token after the prompt. `layers` holds (K, V) for each layer, contiguous
     bfloat16 [kv_heads, tokens, head_dim]; the tensors are the caller's own and no later call of the engine
-    changes them.
+    changes them. It is empty if the rows went to `on_rows`.
     """
 
     first_token: int
@@ -56,12 +61,26 @@ class Engine(Protocol):
         ...
 
     @property
+    def prefill_chunk_tokens(self) -> int:
+        """How many tokens of a prompt one pass takes; the last pass may take fewer."""
+        ...
+
+    @property
     def length(self) -> int:
         """Rows now in the cache, the prompt's included; 0 before `start`."""
         ...
 
-    def prefill(self, token_ids: Sequence[int], on_progress: ProgressCallback | None = None) -> Prefilled:
-        """Run the prompt and return its cache. A decode in progress is left alone."""
+    def prefill(
+        self,
+        token_ids: Sequence[int],
+        on_progress: ProgressCallback | None = None,
+        on_rows: RowsCallback | None = None,
+    ) -> Prefilled:
+        """Run the prompt and return its cache. A decode in progress is left alone.
+
+        `on_rows` gets each layer's rows of each chunk as soon as they are computed, layer by layer within a chunk,
+        on this thread: what it does should be short. What it raises ends prefill.
+        """
         ...
 
     def start(self, context_tokens: int, max_new_tokens: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-from .base import EngineError, LayerShape, Prefilled, ProgressCallback, UnsupportedModel
+from .base import EngineError, LayerShape, Prefilled, ProgressCallback, RowsCallback, UnsupportedModel
 
 # On 2 cores 2,048 tokens take as long in chunks of 256 as in one pass; chunks of 128 cost some 10 % more.
 PREFILL_CHUNK_TOKENS = 256
@@ -71,6 +71,33 @@ class InPlaceLayer(DynamicLayer):
         self.resize(0)
 
 
+class SendingLayer(InPlaceLayer):
+    """One layer's cache during prefill that hands over its new rows before attention reads them."""
+
+    def __init__(
+        self,
+        shape: LayerShape,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        index: int,
+        on_rows: RowsCallback,
+    ) -> None:
+        super().__init__(shape, capacity, dtype, device)
+        self.index = index
+        self.on_rows = on_rows
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append rows, then hand them over; see `InPlaceLayer.update`."""
+        begin = self.length
+        rows = super().update(key_states, value_states, *args, **kwargs)
+        # Rows of prefill are never written again: of a bf16 model these are views.
+        keys, values = (buffer[0, :, begin:].to(torch.bfloat16) for buffer in rows)
+        self.on_rows(self.index, begin, keys, values)
+        return rows
+
+
 class TransformersEngine:
     """An `Engine` that runs a causal language model of transformers.
 
@@ -79,7 +106,10 @@ class TransformersEngine:
     `UnsupportedModel`.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, *, prefill_chunk_tokens: int = PREFILL_CHUNK_TOKENS) -> None:
+        if prefill_chunk_tokens < 1:
+            raise EngineError(f"prefill in chunks of {prefill_chunk_tokens} tokens; it has to be at least 1")
+        self._prefill_chunk_tokens = prefill_chunk_tokens
         self._model: Any = model
         self._device = model.device
         self._dtype = model.dtype
@@ -97,24 +127,36 @@ class TransformersEngine:
         return self._layers
 
     @property
+    def prefill_chunk_tokens(self) -> int:
+        """How many tokens of a prompt one pass takes; the last pass may take fewer."""
+        return self._prefill_chunk_tokens
+
+    @property
     def length(self) -> int:
         """Rows now in the cache, the prompt's included; 0 before `start`."""
         return self._cache_layers[0].length if self._cache_layers else 0
 
-    def prefill(self, token_ids: Sequence[int], on_progress: ProgressCallback | None = None) -> Prefilled:
+    def prefill(
+        self,
+        token_ids: Sequence[int],
+        on_progress: ProgressCallback | None = None,
+        on_rows: RowsCallback | None = None,
+    ) -> Prefilled:
         """Run the prompt in chunks, calling `on_progress` after each; see `Engine.prefill`."""
         total = len(token_ids)
         if total == 0:
             raise EngineError("prefill of an empty prompt; give at least one token")
         self._check_positions(total)
-        cache_layers = self._allocate(total)
+        cache_layers = self._allocate(total) if on_rows is None else self._allocate_sending(total, on_rows)
         cache = Cache(layers=cache_layers)
         first_token = 0
-        for begin in range(0, total, PREFILL_CHUNK_TOKENS):
-            chunk = token_ids[begin : begin + PREFILL_CHUNK_TOKENS]
+        for begin in range(0, total, self._prefill_chunk_tokens):
+            chunk = token_ids[begin : begin + self._prefill_chunk_tokens]
             first_token = int(self._step(chunk, cache, logits_to_keep=1)[0].argmax())
             if on_progress is not None:
                 on_progress(begin + len(chunk), total)
+        if on_rows is not None:
+            return Prefilled(first_token, [])
         layers = [(_to_wire(layer.key_buffer), _to_wire(layer.value_buffer)) for layer in cache_layers]
         return Prefilled(first_token, layers)
 
@@ -189,6 +231,12 @@ class TransformersEngine:
 
     def _allocate(self, capacity: int) -> list[InPlaceLayer]:
         return [InPlaceLayer(shape, capacity, self._dtype, self._device) for shape in self._layers]
+
+    def _allocate_sending(self, capacity: int, on_rows: RowsCallback) -> list[InPlaceLayer]:
+        return [
+            SendingLayer(shape, capacity, self._dtype, self._device, index=index, on_rows=on_rows)
+            for index, shape in enumerate(self._layers)
+        ]
 
     def _check_positions(self, tokens: int) -> None:
         limit = getattr(self._model.config, "max_position_embeddings", None)

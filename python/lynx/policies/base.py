@@ -29,14 +29,15 @@ class Tier(enum.IntEnum):
 
     ANCHOR = 0
     RESIDUAL = 1
+    EXACT = 2
 
 
 class Policy(Protocol):
     """Decides, again and again, for one request.
 
     `decide` is called before each step, on the decode thread, and should be pure and quick: it stands between two
-    tokens. A policy may have an attribute `waits_for: Tier`, the tier to which the cache is decoded while it waits; the
-    anchor if it has none.
+    tokens. A policy may have an attribute `waits_for: Tier`, the tier to which the cache is decoded while it waits: the
+    anchor, which it also is without the attribute, or anything finer, which means the reference tier.
     """
 
     def decide(self, snapshot: Snapshot, /) -> Action:

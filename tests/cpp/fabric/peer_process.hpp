@@ -1,8 +1,6 @@
 // A peer in a process of its own, to be killed: this test binary again, started with kPeerFlag.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +8,7 @@
 
 #include "lynx/deadline.hpp"
 #include "lynx/fabric.hpp"
+#include "subprocess.hpp"
 
 namespace lynx::testing {
 
@@ -20,31 +19,24 @@ inline constexpr std::size_t kPeerArenaBytes = 1 << 20;
 /// stdin.
 int be_a_peer(const std::string& provider);
 
-/// The test's side. The destructor kills what is left of it.
+/// The test's side.
 class PeerProcess {
    public:
     explicit PeerProcess(const std::string& provider);
-    PeerProcess(const PeerProcess&) = delete;
-    PeerProcess& operator=(const PeerProcess&) = delete;
-    ~PeerProcess();
 
     [[nodiscard]] const std::vector<std::byte>& address() const noexcept { return address_; }
-    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+    [[nodiscard]] pid_t pid() const noexcept { return process_.pid(); }
     [[nodiscard]] const RemoteRegion& arena() const noexcept { return arena_; }
     /// True if one more arrival was reported within `at_most`.
     [[nodiscard]] bool wait_arrival(Clock::duration at_most);
     /// Has it write all of its arena to `arena` again and again.
     void stream_to(const std::vector<std::byte>& address, const RemoteRegion& arena) const;
-    void send_signal(int signal) const;
-    /// Kills it (SIGKILL) and waits until it is gone.
-    void kill_now();
-    /// Closes its stdin and waits until it has ended by itself. Returns its exit status.
-    int finish();
+    void send_signal(int signal) const { process_.send_signal(signal); }
+    void kill_now() { process_.kill_now(); }
+    int finish() { return process_.finish(); }
 
    private:
-    pid_t pid_ = -1;
-    int to_peer_ = -1;
-    int from_peer_ = -1;
+    Subprocess process_;
     std::vector<std::byte> address_;
     RemoteRegion arena_;
 };

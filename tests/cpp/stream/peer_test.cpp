@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <thread>
 
 #include "lynx/error.hpp"
@@ -11,45 +10,12 @@
 #include "stream/cache.hpp"
 #include "stream/flatbuffer.hpp"
 #include "stream/peer_messages.hpp"
+#include "stream/peer_stranger.hpp"
 
 namespace lynx {
 namespace {
 
 using namespace std::chrono_literals;
-
-Deadline soon() {
-    return Deadline::after(10s);
-}
-
-NodeOptions small() {
-    return {.fabric = {}, .arena_bytes = 1u << 20};
-}
-
-void send(ControlChannel& channel, MessageType type, ConstByteSpan payload) {
-    channel.send(static_cast<std::uint8_t>(type), payload, soon());
-}
-
-// A peer played by the test: it has said hello to `node`'s listener and can send what it likes.
-struct Stranger {
-    explicit Stranger(const Node& node, const Hello& hello) : listener(node, "127.0.0.1", 0) {
-        channel.emplace(ControlChannel::connect("127.0.0.1", listener.port(), soon()));
-        send(*channel, MessageType::kHello, hello.serialize());
-        peer = listener.accept(soon());
-        (void)channel->receive(soon());  // the node's hello
-    }
-    Listener listener;
-    std::optional<ControlChannel> channel;
-    std::optional<Peer> peer;
-};
-
-std::string error_of(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const Error& e) {
-        return e.what();
-    }
-    return "no error";
-}
 
 TEST(Peer, OfAnotherProviderIsRefusedNamingBoth) {
     Node node(small());
@@ -79,13 +45,13 @@ TEST(Peer, ThatSpeaksFirstOfSomethingElseIsDroppedAndTheListenerGoesOn) {
 
 TEST(Peer, OfferingAManifestOfAnotherVersionHearsWhy) {
     Node node(small());
-    Stranger stranger(node, {node.provider(), node.address()});
+    Stranger stranger(node);
     flatbuffers::FlatBufferBuilder b;
     std::vector<flatbuffers::Offset<wire::Tensor>> none;
     b.Finish(wire::CreateManifest(b, 77, 123, b.CreateString("m"), 0, 0, 2, 4096, b.CreateVector(none)));
-    send(*stranger.channel, MessageType::kOffer, bytes_of(b));
+    send(stranger.channel, MessageType::kOffer, bytes_of(b));
     EXPECT_THROW((void)stranger.peer->accept_offer(soon()), ProtocolError);
-    const auto answer = stranger.channel->receive(soon());
+    const auto answer = next_message(stranger.channel);
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->type, static_cast<std::uint8_t>(MessageType::kRefuse));
     const Notice notice = Notice::parse(answer->payload);
@@ -96,8 +62,8 @@ TEST(Peer, OfferingAManifestOfAnotherVersionHearsWhy) {
 
 TEST(Peer, OfferingNonsenseIsDropped) {
     Node node(small());
-    Stranger stranger(node, {node.provider(), node.address()});
-    send(*stranger.channel, MessageType::kOffer, std::vector<std::byte>(100, std::byte{0xAB}));
+    Stranger stranger(node);
+    send(stranger.channel, MessageType::kOffer, std::vector<std::byte>(100, std::byte{0xAB}));
     EXPECT_THROW((void)stranger.peer->accept_offer(soon()), ProtocolError);
     EXPECT_TRUE(stranger.peer->lost());
     EXPECT_EQ(node.arena_free_bytes(), node.arena_bytes());
@@ -105,27 +71,27 @@ TEST(Peer, OfferingNonsenseIsDropped) {
 
 TEST(Peer, ClaimingMoreThanThereIsMemoryForIsRefusedBeforeAnyIsTaken) {
     Node node(small());
-    Stranger stranger(node, {node.provider(), node.address()});
+    Stranger stranger(node);
     Manifest huge = TestCache(1, 1, 8, 64).manifest(5);
     for (auto& t : huge.tensors) t.spec.heads = 1000, t.spec.tokens = 1'000'000, t.spec.head_dim = 1024;
     huge.chunk_bytes = kMaxChunkBytes;
-    send(*stranger.channel, MessageType::kOffer, huge.serialize());
+    send(stranger.channel, MessageType::kOffer, huge.serialize());
     EXPECT_THROW((void)stranger.peer->accept_offer(soon()), ArenaFull);
     EXPECT_EQ(node.arena_free_bytes(), node.arena_bytes());
 }
 
 TEST(Peer, SendingAnUnknownMessageIsDropped) {
     Node node(small());
-    Stranger stranger(node, {node.provider(), node.address()});
-    stranger.channel->send(99, {}, soon());
+    Stranger stranger(node);
+    stranger.channel.send(99, {}, soon());
     EXPECT_THROW((void)stranger.peer->receive_message(soon()), ProtocolError);
 }
 
 TEST(Peer, FloodingWithMessagesThatNobodyReadsIsDropped) {
     Node node(small());
-    Stranger stranger(node, {node.provider(), node.address()});
+    Stranger stranger(node);
     try {
-        for (int i = 0; i < 5000; ++i) send(*stranger.channel, MessageType::kUser, std::vector<std::byte>(16));
+        for (int i = 0; i < 5000; ++i) send(stranger.channel, MessageType::kUser, std::vector<std::byte>(16));
     } catch (const PeerLost&) {  // how much of it the sockets swallow first is their business
     }
     for (int i = 0; i < 500 && !stranger.peer->lost(); ++i) std::this_thread::sleep_for(10ms);
@@ -134,9 +100,9 @@ TEST(Peer, FloodingWithMessagesThatNobodyReadsIsDropped) {
 
 TEST(Peer, CancellingARequestThatIsNotThereIsAnsweredSoThatNobodyWaits) {
     Node node(small());
-    Stranger stranger(node, {node.provider(), node.address()});
-    send(*stranger.channel, MessageType::kCancel, Notice{404, "", 0}.serialize());
-    const auto answer = stranger.channel->receive(soon());
+    Stranger stranger(node);
+    send(stranger.channel, MessageType::kCancel, Notice{404, "", 0}.serialize());
+    const auto answer = next_message(stranger.channel);
     ASSERT_TRUE(answer);
     EXPECT_EQ(answer->type, static_cast<std::uint8_t>(MessageType::kCancelled));
     EXPECT_EQ(Notice::parse(answer->payload).chunks_posted, kUnknownChunks);
@@ -144,7 +110,7 @@ TEST(Peer, CancellingARequestThatIsNotThereIsAnsweredSoThatNobodyWaits) {
 
 TEST(Peer, ThatNeverGrantsRunsIntoTheDeadline) {
     Node node(small());
-    Stranger stranger(node, {node.provider(), node.address()});
+    Stranger stranger(node);
     EXPECT_THROW((void)stranger.peer->offer(TestCache(1, 1, 8, 64).manifest(5), Deadline::after(50ms)), Timeout);
 }
 

@@ -191,10 +191,13 @@ TEST_F(Queue, WhatADeadRailHadToDoGoesOverTheOther) {
     queue_.on_write_failed(0, lost, std::make_exception_ptr(PeerLost("the rail")));
     EXPECT_EQ(next(0), nullptr) << "the rail is dead";
     EXPECT_EQ(queue_.live_rails(1), 1u);
+    EXPECT_EQ(queue_.live_rails(), 2 * kPeers - 1);
     for (std::size_t i = 0; i < all; ++i) EXPECT_EQ(post(1).first, 1u);
     EXPECT_FALSE(state->has_ended());
     EXPECT_TRUE(state->all_written());
     EXPECT_GT(state->progress.resent_bytes, 0u);
+    (void)queue_.remove_peer(1);
+    EXPECT_EQ(queue_.live_rails(), 2 * kPeers - 2);
 }
 
 TEST_F(Queue, ATransferWhoseLastRailDiesEndsWithTheReason) {
@@ -220,15 +223,15 @@ TEST_F(Queue, SendsAgainWhatTheReceiverMisses) {
     const auto state = put(1);
     while (post().first != 0) {
     }
-    EXPECT_EQ(state->take_sent(), 2u);
+    EXPECT_EQ(state->take_sent(), (Written{2, 0}));
     EXPECT_EQ(state->take_sent(), std::nullopt) << "told once";
-    EXPECT_TRUE(state->resend(std::vector<ChunkRun>{{1, 2}}));
+    EXPECT_TRUE(state->resend({{{1, 2}}, 5}));
     EXPECT_FALSE(state->all_written());
     EXPECT_EQ(post().first, 1u);
     EXPECT_EQ(post().first, 1u);
     EXPECT_EQ(post().first, 0u);
-    EXPECT_EQ(state->take_sent(), 2u) << "and told anew";
-    EXPECT_FALSE(state->resend(std::vector<ChunkRun>{{100'000, 1}}));
+    EXPECT_EQ(state->take_sent(), (Written{2, 5})) << "and told anew";
+    EXPECT_FALSE(state->resend({{{100'000, 1}}, 6}));
 }
 
 TEST_F(Queue, AResumableTransferOutlivesItsRailAndGoesOnUnderANewGrant) {

@@ -1,0 +1,1 @@
+"""Transfers between two processes: Lynx against bare libfabric, NIXL and Mooncake, and over links of a known rate."""
