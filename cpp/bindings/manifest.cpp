@@ -60,14 +60,15 @@ void bind_manifest(nb::module_& m) {
             },
             nb::arg("request_id"), nb::arg("tensors"), nb::kw_only(), nb::arg("model") = "",
             nb::arg("context_tokens") = 0, nb::arg("first_token") = -1, nb::arg("parts") = 2,
-            nb::arg("chunk_bytes") = Manifest{}.chunk_bytes, nb::arg("checksums") = true)
+            nb::arg("chunk_bytes") = 0, nb::arg("checksums") = true)
         .def_ro("request_id", &Manifest::request_id)
         .def_ro("tensors", &Manifest::tensors)
         .def_ro("model", &Manifest::model)
         .def_ro("context_tokens", &Manifest::context_tokens)
         .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if it follows.")
         .def_ro("parts", &Manifest::parts, "1: anchors alone; 2: with residuals; 3: with exact tiers.")
-        .def_ro("chunk_bytes", &Manifest::chunk_bytes)
+        .def_ro("chunk_bytes", &Manifest::chunk_bytes,
+                "Coded bytes of one write, at most; 0: what suits the bandwidth measured to the peer.")
         .def_ro("checksums", &Manifest::checksums)
         .def_ro("shard", &Manifest::shard)
         .def_prop_ro(

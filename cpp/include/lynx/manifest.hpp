@@ -16,7 +16,7 @@ inline constexpr std::uint16_t kManifestVersion = 2;
 inline constexpr std::uint32_t kMaxTensors = 1u << 14;
 inline constexpr std::uint32_t kMinChunkBytes = 4u << 10;
 inline constexpr std::uint32_t kMaxChunkBytes = 64u << 20;
-inline constexpr std::uint32_t kDefaultChunkBytes = 256u << 10;
+inline constexpr std::uint32_t kDefaultChunkBytes = 64u << 10;
 inline constexpr std::uint32_t kMaxRanks = 256;  ///< that send one request, or receive it
 inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 44;
 
@@ -68,8 +68,9 @@ struct LYNX_API Manifest {
     std::int32_t first_token = -1;
     /// How many parts of each tensor are sent: 1 for the anchors alone, 2 with the residuals, 3 with the exact tiers.
     std::uint8_t parts = 2;
-    /// The coded bytes of one write, at most.
-    std::uint32_t chunk_bytes = kDefaultChunkBytes;
+    /// The coded bytes of one write, at most. 0: Peer::offer takes what suits the bandwidth that was measured to the
+    /// peer (Node::chunk_bytes_for); elsewhere it means kDefaultChunkBytes.
+    std::uint32_t chunk_bytes = 0;
     /// Is every chunk checked (XXH3) before it is published? Costs a few percent of a CPU core at 2 GB/s.
     bool checksums = true;
     /// In sending order. The pieces of K, or of V, of a layer form rows: each range of tokens is covered by one

@@ -28,8 +28,8 @@ struct NodeOptions {
     MemoryKind memory = MemoryKind::kHost;
     std::shared_ptr<Device> device = nullptr;
     EndpointOptions endpoint{};
-    /// Bytes on their way to one peer over one rail, at most; 0: twice the measured bandwidth-delay product and a few
-    /// chunks, so that a new anchor finds little before it in sockets and cards.
+    /// Bytes on their way to one peer over one rail, at most; 0: a little more than the measured bandwidth-delay product
+    /// and two chunks, so that a new anchor finds little before it in sockets and cards.
     std::uint64_t window_bytes = 0;
     /// The share of bytes that each lower class keeps while higher ones have something to send.
     double floor = 0.04;
@@ -56,7 +56,7 @@ class LYNX_API Node {
     void remove_peer(PeerId peer) noexcept;
     /// Rails over which this peer is written to at present: fewer than there are once one has died.
     [[nodiscard]] std::size_t live_rails(PeerId peer) const noexcept;
-    /// The chunk size that suits the bandwidth measured to this peer: about 2 ms of it, 64 KiB to 1 MiB;
+    /// The chunk size that suits the bandwidth measured to this peer: about 1 ms of it, 64 KiB to 1 MiB;
     /// kDefaultChunkBytes as long as none is known.
     [[nodiscard]] std::uint32_t chunk_bytes_for(PeerId peer) const noexcept;
 

@@ -100,8 +100,8 @@ void check_shard(const ManifestShard& shard, const std::vector<ManifestTensor>& 
 void Manifest::validate() const {
     check(model.size() <= kMaxModelName, "the length of model", model.size(), "at most 1024");
     check(parts >= 1 && parts <= kMaxParts, "parts", parts, "1 (anchors), 2 (with residuals) or 3 (with exact tiers)");
-    check(chunk_bytes >= kMinChunkBytes && chunk_bytes <= kMaxChunkBytes, "chunk_bytes", chunk_bytes,
-          "4 KiB to 64 MiB");
+    check(chunk_bytes == 0 || (chunk_bytes >= kMinChunkBytes && chunk_bytes <= kMaxChunkBytes), "chunk_bytes",
+          chunk_bytes, "4 KiB to 64 MiB, or 0 for any");
     check(!tensors.empty() && tensors.size() <= kMaxTensors, "the number of tensors", tensors.size(), "1 to 16384");
     std::uint64_t total = 0;
     for (const ManifestTensor& t : tensors) {
@@ -132,7 +132,8 @@ std::vector<std::byte> Manifest::serialize() const {
         sharded = wire::CreateManifestShard(b, shard.sender, shard.senders, shard.receiver, shard.receivers,
                                             shard.total_layers, shard.total_heads, wire_shards(b, shard.owned));
     b.Finish(wire::CreateManifest(b, kManifestVersion, request_id, b.CreateString(model), context_tokens, first_token,
-                                  parts, chunk_bytes, b.CreateVector(offsets), checksums, sharded));
+                                  parts, chunk_bytes == 0 ? kDefaultChunkBytes : chunk_bytes, b.CreateVector(offsets),
+                                  checksums, sharded));
     return bytes_of(b);
 }
 

@@ -204,7 +204,7 @@ std::size_t Node::live_rails(PeerId peer) const noexcept {
     return impl_->queue->live_rails(peer);
 }
 std::uint32_t Node::chunk_bytes_for(PeerId peer) const noexcept {
-    constexpr double kSeconds = 0.002;
+    constexpr double kSeconds = 0.001;
     constexpr std::uint32_t kLeast = 64u << 10;
     constexpr std::uint32_t kMost = 1u << 20;
     const double rate = impl_->queue->rate(peer);

@@ -118,6 +118,7 @@ Peer Peer::connect(const Node& node, const std::string& host, std::uint16_t port
 PlaneSender Peer::offer(Manifest manifest, Deadline deadline, const SenderOptions& options,
                         const std::function<void()>& poll) {
     const std::uint64_t id = manifest.request_id;
+    if (manifest.chunk_bytes == 0) manifest.chunk_bytes = impl_->node.chunk_bytes_for(impl_->fabric_peer);
     const std::vector<std::byte> offer = manifest.serialize();
     impl_->open_outgoing(id);
     try {

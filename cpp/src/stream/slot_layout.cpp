@@ -30,7 +30,9 @@ constexpr std::uint64_t pieces_of(std::uint64_t bytes, std::uint32_t chunk_bytes
 }  // namespace
 
 SlotLayout::SlotLayout(const Manifest& manifest)
-    : chunk_bytes_(manifest.chunk_bytes), parts_(manifest.parts), checksums_(manifest.checksums) {
+    : chunk_bytes_(manifest.chunk_bytes == 0 ? kDefaultChunkBytes : manifest.chunk_bytes),
+      parts_(manifest.parts),
+      checksums_(manifest.checksums) {
     manifest.validate();
     std::uint64_t chunks = 0;
     std::vector<std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t>> by_place;

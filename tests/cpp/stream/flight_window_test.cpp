@@ -84,6 +84,26 @@ TEST(FlightWindow, FollowsALinkThatBecomesSlower) {
     EXPECT_LT(link.window.rate(), 20e6);
 }
 
+TEST(FlightWindow, ForgetsThatTheFirstChunkOfAllWaitedForTheConnection) {
+    FlightWindow window;
+    Clock::time_point now{1h};
+    const auto first = window.on_posted(kChunk, now);
+    now += 1s;
+    window.on_delivered(kChunk, first, now);
+    Link link{.rate = 12.5e6, .delay = 50us, .window = window, .now = now, .busy_until = now};
+    link.run_for(1s);
+    EXPECT_LT(link.window.bytes(kChunk), 5 * kChunk);
+}
+
+TEST(FlightWindow, LetsASmallChunkInWhereverALargeOneFits) {
+    Link link{12.5e6, 50us};
+    link.run_for(1s);
+    while (link.window.allows(kChunk, link.now)) {
+        EXPECT_TRUE(link.window.allows(kChunk / 4, link.now));
+        (void)link.window.on_posted(kChunk, link.now);
+    }
+}
+
 TEST(FlightWindow, LetsAChunkGoAloneHoweverSmallTheWindow) {
     FlightWindow window(10);
     EXPECT_TRUE(window.allows(1u << 20, Clock::now()));
