@@ -33,6 +33,8 @@ from lynx._core import (
     CorruptData,
     CudaCodec,
     CudaError,
+    Device,
+    DevicePath,
     DType,
     Durations,
     EncodeStats,
@@ -46,6 +48,7 @@ from lynx._core import (
     Manifest,
     ManifestShard,
     ManifestTensor,
+    MemoryKind,
     Node,
     NodeMetrics,
     Outcomes,
@@ -82,6 +85,7 @@ from lynx._core import (
     cuda_description,
     fabric_version,
     list_providers,
+    open_cuda_device,
     put_shard,
 )
 
@@ -108,6 +112,8 @@ __all__ = [
     "CudaCodec",
     "CudaError",
     "DType",
+    "Device",
+    "DevicePath",
     "Durations",
     "EncodeStats",
     "Error",
@@ -120,6 +126,7 @@ __all__ = [
     "Manifest",
     "ManifestShard",
     "ManifestTensor",
+    "MemoryKind",
     "Node",
     "NodeMetrics",
     "Outcomes",
@@ -157,5 +164,6 @@ __all__ = [
     "cuda_description",
     "fabric_version",
     "list_providers",
+    "open_cuda_device",
     "put_shard",
 ]

@@ -64,6 +64,10 @@ struct PlaneReceiver::State {
     /// One byte a chunk: 1 if it is here.
     [[nodiscard]] std::vector<std::uint8_t> arrived() const;
 
+    // Around the work on a device that reads the slot.
+    void begin_decode();
+    void end_decode(const std::exception_ptr& error);
+
     // The mutex is held.
     /// All parts 0..part of tensor are in.
     [[nodiscard]] bool tensor_ready(std::uint32_t tensor, unsigned part) const;
@@ -108,13 +112,16 @@ struct PlaneReceiver::State {
     bool counted = false;  // its outcome is among the metrics
     std::exception_ptr error;
     Timeline times;
-    unsigned parts_ready = 0;  // of all tensors
+    unsigned parts_ready = 0;         // of all tensors
+    std::size_t decoding = 0;         // pieces that a device is at
+    std::exception_ptr decode_error;  // what went wrong there, until somebody is told
 
    private:
     // The mutex is held.
     void notify() noexcept;
     void check(std::uint32_t number, const SlotLayout::Chunk& chunk);
     void check_first(std::uint32_t number, const SlotLayout::Chunk& chunk);
+    void check_rest(std::uint32_t first, std::uint32_t tensor);
     void take(std::uint32_t number, const SlotLayout::Chunk& chunk, bool intact);
     void leave(std::uint32_t number, std::uint32_t tensor, unsigned part, Chunk state);
     void end(const std::exception_ptr& cause);
