@@ -28,8 +28,8 @@ struct NodeOptions {
     MemoryKind memory = MemoryKind::kHost;
     std::shared_ptr<Device> device = nullptr;
     EndpointOptions endpoint{};
-    /// Bytes on their way to one peer over one rail, at most; 0: a little more than the measured bandwidth-delay product
-    /// and two chunks, so that a new anchor finds little before it in sockets and cards.
+    /// Bytes on their way to one peer over one rail, at most; 0: a little more than the measured bandwidth-delay
+    /// product and two chunks, so that a new anchor finds little before it in sockets and cards.
     std::uint64_t window_bytes = 0;
     /// The share of bytes that each lower class keeps while higher ones have something to send.
     double floor = 0.04;

@@ -17,6 +17,8 @@ constexpr auto kLostAfter = std::chrono::milliseconds(40);
 /// How long after a sender has stopped, and after the last arrival, what it has posted and has not arrived counts as
 /// lost.
 constexpr auto kLostAfterStop = std::chrono::milliseconds(250);
+/// For what a process has left in sockets when it ended.
+constexpr auto kHalfIn = std::chrono::seconds(2);
 /// A chunk that was asked for so often and did not come whole never will.
 constexpr std::uint8_t kMostAsked = 8;
 
@@ -67,8 +69,13 @@ PlaneReceiver::State::~State() {
     node.slots.remove(slot);
     if (!counted && slot != SlotTable::kNoSlot)
         (complete() ? node.metrics.received.done : node.metrics.received.cancelled).add();
-    // Otherwise a write of a sender that has not been heard of may still come: the memory stays taken.
-    if (!settled && !complete()) block.keep();
+    if (settled || complete()) return;
+    // The keys have ended, but a write that was half in goes on in some providers: soon over if the sender is gone; of
+    // one that is stopped, or cut off, it may come whenever it goes on.
+    if (sender_gone)
+        block.give_back_after(kHalfIn);
+    else
+        block.keep();
 }
 
 void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
@@ -173,6 +180,12 @@ void PlaneReceiver::State::end(const std::exception_ptr& cause) {
 void PlaneReceiver::State::notify() noexcept {
     changed.notify_all();
     if (signal) signal->ring();
+}
+
+void PlaneReceiver::State::lose(const std::exception_ptr& cause, bool ended) noexcept {
+    const std::lock_guard lock(mutex);
+    sender_gone = sender_gone || ended;
+    end(cause);
 }
 
 void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {

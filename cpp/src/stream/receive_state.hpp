@@ -49,6 +49,9 @@ struct PlaneReceiver::State {
     void on_arrival(std::uint32_t chunk) noexcept;
 
     void fail(const std::exception_ptr& error) noexcept;
+    /// Fails, too. `ended`: the sender has closed the connection or its process has ended; otherwise it may be stopped,
+    /// and go on some day.
+    void lose(const std::exception_ptr& cause, bool ended) noexcept;
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
 
     // For whoever carries messages to the sender (see stream/peer_messages.hpp).
@@ -108,8 +111,9 @@ struct PlaneReceiver::State {
     Clock::time_point settling_since{};
     Revision revision;
     std::uint64_t arrivals = 0;
-    bool settled = false;  // the sender has stopped, and what it posted is in
-    bool counted = false;  // its outcome is among the metrics
+    bool settled = false;      // the sender has stopped, and what it posted is in
+    bool sender_gone = false;  // its process, or its end of the connection, is no more
+    bool counted = false;      // its outcome is among the metrics
     std::exception_ptr error;
     Timeline times;
     unsigned parts_ready = 0;         // of all tensors
