@@ -103,7 +103,9 @@ CacheShape shape_of(const lynx::Manifest& manifest) {
         shape.heads = spec.heads;
         shape.head_dim = spec.head_dim;
     }
-    if (manifest != make_manifest(shape, manifest.request_id))
+    lynx::Manifest known = make_manifest(shape, manifest.request_id);
+    known.chunk_bytes = manifest.chunk_bytes;  // the sender's choice
+    if (manifest != known)
         throw lynx::InvalidArgument("a cache of \"" + manifest.model + "\" was offered; this program takes \"" +
                                     kModel + "\" alone: run the same embed_server on both sides");
     return shape;

@@ -66,7 +66,8 @@ def test_the_decode_loop_takes_a_request_in_shards_like_any_other(pairs: list[Pa
             ]
             receiver = lynx.ShardedReceiver(plan, 0, [(r, peer) for r, peer in sources if r is not None])
             del sources  # it keeps them alive
-            assert receiver.manifest == whole
+            assert receiver.manifest.context_tokens == whole.context_tokens
+            assert len(receiver.manifest.tensors) == len(whole.tensors)
             events = list(decode(receiver, engine, AnchorFirst(), max_tokens=TOKENS, timeout_s=30))
             receiver.finish()
             assert all(sent.result(10) for sent in sending)

@@ -95,10 +95,8 @@ def test_layers_have_the_models_shape(engine: TransformersEngine) -> None:
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 7, 40, 41, 100])
-def test_prefill_in_chunks_equals_one_pass(
-    model: Any, engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch, chunk_tokens: int
-) -> None:
-    monkeypatch.setattr(engine_module, "PREFILL_CHUNK_TOKENS", chunk_tokens)
+def test_prefill_in_chunks_equals_one_pass(model: Any, chunk_tokens: int) -> None:
+    engine = TransformersEngine(model, prefill_chunk_tokens=chunk_tokens)
     progress: list[tuple[int, int]] = []
     prefilled = engine.prefill(PROMPT, lambda done, total: progress.append((done, total)))
     first, layers = prompt_cache(model)
