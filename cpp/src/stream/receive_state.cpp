@@ -228,6 +228,8 @@ Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
             }
     }
     std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
+    std::sort(again.begin(), again.end());  // damaged ones are there as they came, maybe twice
+    again.erase(std::unique(again.begin(), again.end()), again.end());
     for (const std::uint32_t n : again) {
         const SlotLayout::Chunk chunk = layout.chunk(n);
         times.at(chunk.tensor, chunk.part).resent += 1;

@@ -265,8 +265,11 @@ std::optional<Written> PlaneSender::State::take_sent() {
 bool PlaneSender::State::resend(const Missing& missing) {
     {
         const std::lock_guard lock(mutex);
+        std::uint64_t end = 0;
         for (const ChunkRun& run : missing.runs) {
-            if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
+            // In order and none twice: what a stranger asks for takes no longer than a look at each chunk.
+            if (run.first < end || run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
+            end = std::uint64_t{run.first} + run.count;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
                 if (chunks[n] == Chunk::kNotPut) return false;
                 // Others are on their way already; or the receiver does not know yet that there is no such chunk.

@@ -256,6 +256,7 @@ TEST_F(Queue, SendsAgainWhatTheReceiverMisses) {
     EXPECT_EQ(post().first, 0u);
     EXPECT_EQ(state->take_sent(), (Written{2, 5})) << "and told anew";
     EXPECT_FALSE(state->resend({{{100'000, 1}}, 6}));
+    EXPECT_FALSE(state->resend({{{1, 2}, {2, 1}}, 6})) << "one twice";
 }
 
 TEST_F(Queue, AResumableTransferOutlivesItsRailAndGoesOnUnderANewGrant) {
