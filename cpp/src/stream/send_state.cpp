@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
@@ -169,6 +170,7 @@ void PlaneSender::State::on_written(std::uint32_t number, Clock::time_point now)
 void PlaneSender::State::on_failed(std::uint32_t number, const std::exception_ptr& cause) {
     const std::lock_guard lock(mutex);
     suspended = suspended || resumable;
+    failed_since = true;
     leave_flight(number, Chunk::kPending);
     if (!suspended) end(cause);
 }
@@ -303,6 +305,11 @@ bool PlaneSender::State::may_resume() {
 std::uint64_t PlaneSender::State::written_bytes() {
     const std::lock_guard lock(mutex);
     return std::accumulate(progress.written_bytes.begin(), progress.written_bytes.end(), std::uint64_t{0});
+}
+
+bool PlaneSender::State::take_failed() {
+    const std::lock_guard lock(mutex);
+    return std::exchange(failed_since, false);
 }
 
 void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t> arrived) {

@@ -84,6 +84,8 @@ struct PlaneSender::State {
     /// Suspended, and nothing is with the provider any more.
     [[nodiscard]] bool may_resume();
     [[nodiscard]] std::uint64_t written_bytes();
+    /// Have writes failed since this was last asked?
+    [[nodiscard]] bool take_failed();
     /// Goes on under a new grant. `arrived` has one byte a chunk: 1 if it need not be sent again. Throws ProtocolError
     /// if they do not fit.
     void resume(const Grant& grant, std::span<const std::uint8_t> arrived);
@@ -119,7 +121,8 @@ struct PlaneSender::State {
     bool stopped = false;
     bool resumable = false;
     bool suspended = false;
-    bool counted = false;  // its outcome is among the metrics
+    bool failed_since = false;  // some write, since take_failed()
+    bool counted = false;       // its outcome is among the metrics
     std::exception_ptr error;
     Timeline times;
     std::vector<std::array<Clock::time_point, kMaxParts>> queued;  // since when, by tensor
