@@ -1,6 +1,7 @@
 #include "lynx/peer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
@@ -21,12 +22,21 @@ Deadline next_poll(Deadline deadline) {
     return Deadline(std::min(deadline.at(), Clock::now() + kCallerPoll));
 }
 
-// Registers a waiter for the answer to one request, for as long as it lives.
+// Registers a waiter for the answer to one request, for as long as it lives. A grant that nobody has taken by then is
+// given back.
 class ReplySlot {
    public:
     template <class Impl>
     ReplySlot(Impl& impl, std::uint64_t request_id)
-        : mutex_(impl.mutex), changed_(impl.changed), replies_(impl.replies), lost_(impl.lost), id_(request_id) {
+        : mutex_(impl.mutex),
+          changed_(impl.changed),
+          replies_(impl.replies),
+          lost_(impl.lost),
+          id_(request_id),
+          give_back_([&impl, request_id] {
+              const Notice notice{request_id, "the offer was given up when it was granted", 0};
+              impl.link.post(MessageType::kCancel, notice.serialize());
+          }) {
         const std::lock_guard lock(mutex_);
         if (!replies_.try_emplace(id_, std::nullopt).second)
             throw InvalidArgument(text("request ", id_,
@@ -36,8 +46,16 @@ class ReplySlot {
     ReplySlot(const ReplySlot&) = delete;
     ReplySlot& operator=(const ReplySlot&) = delete;
     ~ReplySlot() {
-        const std::lock_guard lock(mutex_);
-        replies_.erase(id_);
+        std::optional<ControlMessage> left;
+        {
+            const std::lock_guard lock(mutex_);
+            left = std::move(replies_.extract(id_).mapped());
+        }
+        if (left && left->type == static_cast<std::uint8_t>(MessageType::kGrant)) try {
+                give_back_();
+            } catch (const std::exception&) {
+                // The peer is lost, and knows.
+            }
     }
 
     [[nodiscard]] std::optional<ControlMessage> wait(Deadline deadline) {
@@ -45,7 +63,7 @@ class ReplySlot {
         auto& reply = replies_.at(id_);
         changed_.wait_until(lock, deadline.at(), [&] { return reply.has_value() || lost_ != nullptr; });
         if (!reply && lost_) std::rethrow_exception(lost_);
-        return std::move(reply);
+        return std::exchange(reply, std::nullopt);
     }
 
    private:
@@ -54,6 +72,7 @@ class ReplySlot {
     std::map<std::uint64_t, std::optional<ControlMessage>>& replies_;
     std::exception_ptr& lost_;
     std::uint64_t id_;
+    std::function<void()> give_back_;
 };
 
 struct Session {

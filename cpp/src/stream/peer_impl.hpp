@@ -70,7 +70,7 @@ struct Peer::Impl final : LinkHandler {
         bool done = false;             // the receiver has confirmed
         std::exception_ptr cancelled;  // the receiver gave up before there was a sender
         bool asked = false;            // where to go on
-        unsigned asked_in_vain = 0;    // with nothing written since
+        unsigned asked_in_vain = 0;    // writes have failed, and none has succeeded since it was last asked
         std::uint64_t written = 0;     // bytes, when it was last asked
     };
 

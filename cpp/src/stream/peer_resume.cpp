@@ -54,7 +54,12 @@ bool Peer::Impl::ask_where_to_go_on(std::uint64_t request_id, Outgoing& request,
     // has.
     if (down_ || request.asked || !sender.may_resume()) return false;
     const std::uint64_t written = sender.written_bytes();
-    request.asked_in_vain = written > request.written ? 0 : request.asked_in_vain + 1;
+    // Where the connection broke and no write has failed, there may just have been nothing to write.
+    const bool failed = sender.take_failed();
+    if (written > request.written)
+        request.asked_in_vain = 0;
+    else if (failed)
+        request.asked_in_vain += 1;
     request.written = written;
     if (request.asked_in_vain > kMostAskedInVain) {
         sender.fail(
@@ -72,7 +77,9 @@ void Peer::Impl::on_resume(std::uint64_t request_id) {
     {
         const std::lock_guard lock(mutex);
         if (settling.contains(request_id)) return;  // it is being cancelled, and hears so
-        if (const auto it = incoming.find(request_id); it != incoming.end()) receiver = it->second.receiver.lock();
+        // Of one that is settled the memory has no keys any more, and gets none.
+        if (const auto it = incoming.find(request_id); it != incoming.end() && !it->second.settled)
+            receiver = it->second.receiver.lock();
     }
     if (!receiver)
         return link.post(MessageType::kCancel, Notice{request_id, "its receiver is not there any more", 0}.serialize());

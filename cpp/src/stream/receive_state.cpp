@@ -32,7 +32,8 @@ Manifest foreseen(Manifest manifest, const ReceiverOptions& options) {
     return manifest;
 }
 
-std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
+std::vector<MemoryRegion> open_regions(Node::Impl& node, const ArenaBlock& block, std::size_t bytes) {
+    const ByteSpan memory = node.memory.span().subspan(block.offset(), std::max<std::size_t>(bytes, 1));
     std::vector<MemoryRegion> regions;
     for (const auto& rail : node.rails)
         regions.emplace_back(rail->fabric, memory, MemoryAccess::kRemoteWrite, node.memory.place());
@@ -62,7 +63,7 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
             if (missing[t].at(p) == 0) revision.tensors_ready.at(p) += 1;
         }
     }
-    regions = open_regions(node, node.memory.span().subspan(block.offset(), std::max<std::size_t>(layout.bytes(), 1)));
+    regions = open_regions(node, block, layout.bytes());
 }
 
 PlaneReceiver::State::~State() {
@@ -246,6 +247,8 @@ Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
             }
     }
     std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
+    std::sort(again.begin(), again.end());  // damaged ones are there as they came, maybe twice
+    again.erase(std::unique(again.begin(), again.end()), again.end());
     for (const std::uint32_t n : again) {
         const SlotLayout::Chunk chunk = layout.chunk(n);
         times.at(chunk.tensor, chunk.part).resent += 1;
@@ -276,7 +279,7 @@ Grant PlaneReceiver::State::grant() const {
 
 Grant PlaneReceiver::State::grant_anew() {
     const std::lock_guard lock(mutex);
-    regions = open_regions(node, memory());  // there is something missing, so the slot is not empty
+    regions = open_regions(node, block, layout.bytes());
     parts_sent = 0;
     return grant();
 }

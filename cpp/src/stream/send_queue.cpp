@@ -129,26 +129,29 @@ const Write* SendQueue::next_refused(Rail& rail) noexcept {
 std::optional<SendQueue::Choice> SendQueue::choose(std::size_t rail, Clock::time_point now,
                                                    Clock::time_point& retry_at) {
     std::array<std::optional<Choice>, kSendClasses> best;
+    std::array<std::uint64_t, kSendClasses> wanted{};  // the largest chunk that waits, whether it may go now or not
     for (const auto& weak : states_) {
         auto state = weak.lock();
-        if (!state || rails_[rail].refused.contains(state->peer)) continue;
-        const Lane* way = lane(state->peer, rail);
-        if (way == nullptr || (way->dead && other_rail_lives(state->peer, rail))) continue;
+        if (!state) continue;
         std::array<std::optional<SendCandidate>, kSendClasses> candidates;
         state->candidates(now, retry_at, candidates);
+        const Lane* way = lane(state->peer, rail);
+        const bool open = way != nullptr && !rails_[rail].refused.contains(state->peer) &&
+                          !(way->dead && other_rail_lives(state->peer, rail));
         for (unsigned c = 0; c < kSendClasses; ++c) {
             const auto& candidate = candidates.at(c);
-            if (!candidate || !way->window.allows(candidate->bytes, now)) continue;
+            if (!candidate) continue;
+            wanted.at(c) = std::max(wanted.at(c), candidate->bytes);
+            if (!open || !way->window.allows(candidate->bytes, now)) continue;
             if (!best.at(c) || goes_before(*candidate, best.at(c)->candidate)) best.at(c) = Choice{state, *candidate};
         }
     }
     std::optional<Choice> chosen;
     for (unsigned c = 0; c < kSendClasses; ++c) {
-        if (!best.at(c)) {
-            owed_.at(c) = 0;
-        } else if (!chosen || owed_.at(c) >= static_cast<double>(best.at(c)->candidate.bytes)) {
+        // A class that only waits for a window keeps what it is owed, but saves up no more than a chunk.
+        owed_.at(c) = std::min(owed_.at(c), static_cast<double>(wanted.at(c)));
+        if (best.at(c) && (!chosen || owed_.at(c) >= static_cast<double>(best.at(c)->candidate.bytes)))
             chosen = std::move(best.at(c));
-        }
     }
     return chosen;
 }

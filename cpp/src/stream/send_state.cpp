@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
@@ -171,6 +172,7 @@ void PlaneSender::State::on_written(std::uint32_t number, Clock::time_point now)
 void PlaneSender::State::on_failed(std::uint32_t number, const std::exception_ptr& cause) {
     const std::lock_guard lock(mutex);
     suspended = suspended || resumable;
+    failed_since = true;
     leave_flight(number, Chunk::kPending);
     if (!suspended) end(cause);
 }
@@ -302,8 +304,11 @@ std::optional<Written> PlaneSender::State::take_sent() {
 bool PlaneSender::State::resend(const Missing& missing) {
     {
         const std::lock_guard lock(mutex);
+        std::uint64_t end = 0;
         for (const ChunkRun& run : missing.runs) {
-            if (run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
+            // In order and none twice: what a stranger asks for takes no longer than a look at each chunk.
+            if (run.first < end || run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
+            end = std::uint64_t{run.first} + run.count;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
                 if (chunks[n] == Chunk::kNotPut) return false;
                 // Others are on their way already; or the receiver does not know yet that there is no such chunk.
@@ -337,6 +342,11 @@ bool PlaneSender::State::may_resume() {
 std::uint64_t PlaneSender::State::written_bytes() {
     const std::lock_guard lock(mutex);
     return std::accumulate(progress.written_bytes.begin(), progress.written_bytes.end(), std::uint64_t{0});
+}
+
+bool PlaneSender::State::take_failed() {
+    const std::lock_guard lock(mutex);
+    return std::exchange(failed_since, false);
 }
 
 void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t> arrived) {

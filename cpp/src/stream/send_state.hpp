@@ -83,8 +83,8 @@ struct PlaneSender::State {
     void on_confirmed() noexcept;
     /// What has been written, if that is news for the receiver.
     [[nodiscard]] std::optional<Written> take_sent();
-    /// The receiver misses these chunks. False if it cannot: a number out of range, or of a tensor that was not put
-    /// yet.
+    /// The receiver misses these chunks, in order. False if it cannot: a number out of range or given twice, or of a
+    /// tensor that was not put yet.
     [[nodiscard]] bool resend(const Missing& missing);
     /// With true, the loss of the peer does not end the transfer: it is suspended until resume().
     void set_resumable(bool resumable);
@@ -92,6 +92,8 @@ struct PlaneSender::State {
     /// Suspended, and nothing is with the provider any more.
     [[nodiscard]] bool may_resume();
     [[nodiscard]] std::uint64_t written_bytes();
+    /// Have writes failed since this was last asked?
+    [[nodiscard]] bool take_failed();
     /// Goes on under a new grant. `arrived` has one byte a chunk: 1 if it need not be sent again. Throws ProtocolError
     /// if they do not fit.
     void resume(const Grant& grant, std::span<const std::uint8_t> arrived);
@@ -127,7 +129,8 @@ struct PlaneSender::State {
     bool stopped = false;
     bool resumable = false;
     bool suspended = false;
-    bool counted = false;  // its outcome is among the metrics
+    bool failed_since = false;  // some write, since take_failed()
+    bool counted = false;       // its outcome is among the metrics
     std::exception_ptr error;
     Timeline times;
     std::vector<std::array<Clock::time_point, kMaxParts>> queued;  // since when, by tensor

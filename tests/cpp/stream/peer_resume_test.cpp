@@ -179,6 +179,34 @@ TEST(PeerResume, NeedsBothSidesToWantIt) {
     EXPECT_LT(Clock::now() - begin, 3s);
 }
 
+TEST(PeerResume, ATransferThatHasNothingToSendYetOutlivesAnyNumberOfBrokenConnections) {
+    Relayed pair;
+    TestCache cache(1, 1, 8, 64);
+    auto [sender, receiver] = pair.open(cache.manifest(1), 0);
+    for (int i = 0; i < 6; ++i) {
+        const int before = pair.relay.connections();
+        pair.cut_for(10ms);
+        for (int n = 0; n < 500 && pair.relay.connections() == before; ++n) std::this_thread::sleep_for(10ms);
+        std::this_thread::sleep_for(200ms);
+    }
+    cache.put_all(sender);
+    EXPECT_TRUE(receiver.wait(1, soon()));
+    pair.to_prefill.finish(receiver);
+    EXPECT_TRUE(pair.to_decode.finish(sender, soon()));
+}
+
+TEST(PeerResume, ATransferOfNoTokensGoesOnToo) {
+    Relayed pair;
+    TestCache cache(1, 1, 0, 64);
+    auto [sender, receiver] = pair.open(cache.manifest(1), 0);
+    pair.cut_for(10ms);
+    std::this_thread::sleep_for(500ms);
+    EXPECT_FALSE(pair.to_prefill.lost());
+    EXPECT_TRUE(receiver.complete());
+    pair.to_prefill.finish(receiver);
+    EXPECT_TRUE(pair.to_decode.finish(sender, soon()));
+}
+
 struct PeerResumes : ::testing::TestWithParam<std::string> {};
 
 TEST_P(PeerResumes, ATransferAndNothingThatHasArrivedIsSentAgain) {

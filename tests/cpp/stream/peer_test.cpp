@@ -108,6 +108,24 @@ TEST(Peer, CancellingARequestThatIsNotThereIsAnsweredSoThatNobodyWaits) {
     EXPECT_EQ(Notice::parse(answer->payload).chunks_posted, kUnknownChunks);
 }
 
+TEST(Peer, ThatGrantsWhileTheOfferIsGivenUpHearsSo) {
+    const Node node(small());
+    Stranger stranger(node);
+    const auto manifest = TestCache(1, 1, 8, 64).manifest(9);
+    const auto interrupted = [&] {
+        (void)stranger.peer->offer(manifest, soon(), {}, [&] {
+            if (!next_message(stranger.channel)) return;
+            send(stranger.channel, MessageType::kGrant, Grant{9, 0, 0, 0, {{0, 0, 1u << 20}}}.serialize());
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            throw std::runtime_error("the user has gone");
+        });
+    };
+    EXPECT_THROW(interrupted(), std::runtime_error);
+    const auto answer = next_message(stranger.channel);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->type, static_cast<std::uint8_t>(MessageType::kCancel));
+}
+
 TEST(Peer, ThatNeverGrantsRunsIntoTheDeadline) {
     Node node(small());
     Stranger stranger(node);

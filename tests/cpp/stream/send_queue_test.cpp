@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "lynx/error.hpp"
 #include "stream/arrival_tag.hpp"
 #include "stream/cache.hpp"
@@ -136,6 +138,28 @@ TEST_F(Queue, LowerClassesKeepTheirShare) {
     EXPECT_NEAR(lows, 6, 2) << "one for each four of the others";
 }
 
+TEST_F(Queue, LowerClassesKeepTheirShareWhereTheWindowIsFullAllTheTime) {
+    SendQueue queue(1, 0.25);
+    queue.add_peer(1, {{1, 10'000}});
+    Priority residual;
+    residual.classes[0] = SendClass::kResidual;
+    const auto low = put(1, residual, 8), high = put(1, {}, 8);
+    queue.add(low);
+    queue.add(high);
+    std::deque<std::uint64_t> on_their_way;
+    for (int i = 0; i < 30; ++i) {
+        auto retry_at = Clock::time_point::max();
+        while (const Write* write = queue.next_write(0, Clock::now(), retry_at)) {
+            on_their_way.push_back(write->cookie);
+            queue.on_posted(0);
+        }
+        ASSERT_FALSE(on_their_way.empty());
+        queue.on_written(0, on_their_way.front());
+        on_their_way.pop_front();
+    }
+    EXPECT_NEAR(static_cast<double>(low->chunks_posted), 6, 2) << "one for each four of the others";
+}
+
 TEST_F(Queue, KeepsNoMoreOnItsWayThanTheWindow) {
     SendQueue queue(1, 0.0);
     queue.add_peer(1, {{1, 10'000}});
@@ -232,6 +256,7 @@ TEST_F(Queue, SendsAgainWhatTheReceiverMisses) {
     EXPECT_EQ(post().first, 0u);
     EXPECT_EQ(state->take_sent(), (Written{2, 5})) << "and told anew";
     EXPECT_FALSE(state->resend({{{100'000, 1}}, 6}));
+    EXPECT_FALSE(state->resend({{{1, 2}, {2, 1}}, 6})) << "one twice";
 }
 
 TEST_F(Queue, AResumableTransferOutlivesItsRailAndGoesOnUnderANewGrant) {
