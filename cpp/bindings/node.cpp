@@ -13,7 +13,7 @@ void bind_node(nb::module_& m) {
         .def(
             "__init__",
             [](Node* self, const std::string& provider, const std::string& host, std::size_t arena_bytes,
-               const std::vector<std::string>& more_hosts, std::uint64_t window_bytes) {
+               const std::vector<std::string>& more_hosts, std::uint64_t window_bytes, double floor) {
                 const nb::gil_scoped_release release;
                 NodeOptions options;
                 options.fabric.provider = provider;
@@ -24,14 +24,16 @@ void bind_node(nb::module_& m) {
                 }
                 options.arena_bytes = arena_bytes;
                 options.window_bytes = window_bytes;
+                options.floor = floor;
                 new (self) Node(options);
             },
             nb::arg("provider") = "auto", nb::arg("host") = "127.0.0.1",
             nb::arg("arena_bytes") = NodeOptions{}.arena_bytes, nb::kw_only(),
             nb::arg("more_hosts") = std::vector<std::string>{}, nb::arg("window_bytes") = 0,
+            nb::arg("floor") = NodeOptions{}.floor,
             "`more_hosts` are further local addresses, each a rail of its own. `window_bytes` pins what may be on its "
-            "way "
-            "to one peer over one rail; 0 goes by what is measured.")
+            "way to one peer over one rail; 0 goes by what is measured. `floor` is the share of bytes that each lower "
+            "class keeps while higher ones have something to send.")
         .def_prop_ro("rails", &Node::rails)
         .def_prop_ro("provider", &Node::provider)
         .def_prop_ro("address", [](const Node& node) { return to_bytes(node.address()); })
