@@ -18,7 +18,7 @@ void bind_node(nb::module_& m) {
         .def(
             "__init__",
             [](Node* self, const std::string& provider, const std::string& host, std::size_t arena_bytes,
-               const std::vector<std::string>& more_hosts, std::uint64_t window_bytes, MemoryKind memory,
+               const std::vector<std::string>& more_hosts, std::uint64_t window_bytes, double floor, MemoryKind memory,
                std::shared_ptr<Device> device) {
                 const nb::gil_scoped_release release;
                 NodeOptions options;
@@ -30,6 +30,7 @@ void bind_node(nb::module_& m) {
                 }
                 options.arena_bytes = arena_bytes;
                 options.window_bytes = window_bytes;
+                options.floor = floor;
                 options.memory = memory;
                 options.device = std::move(device);
                 new (self) Node(options);
@@ -37,12 +38,12 @@ void bind_node(nb::module_& m) {
             nb::arg("provider") = "auto", nb::arg("host") = "127.0.0.1",
             nb::arg("arena_bytes") = NodeOptions{}.arena_bytes, nb::kw_only(),
             nb::arg("more_hosts") = std::vector<std::string>{}, nb::arg("window_bytes") = 0,
-            nb::arg("memory") = MemoryKind::kHost, nb::arg("device").none() = nb::none(),
+            nb::arg("floor") = NodeOptions{}.floor, nb::arg("memory") = MemoryKind::kHost,
+            nb::arg("device").none() = nb::none(),
             "`more_hosts` are further local addresses, each a rail of its own. `window_bytes` pins what may be on its "
-            "way "
-            "to one peer over one rail; 0 goes by what is measured. `memory` is what the arena is made of: PINNED and "
-            "CUDA "
-            "take a `device`, whose tensors may then be sent and received.")
+            "way to one peer over one rail; 0 goes by what is measured. `floor` is the share of bytes that each lower "
+            "class keeps while higher ones have something to send. The arena is of `memory`; PINNED and CUDA take a "
+            "`device`, whose tensors may then be sent and received.")
         .def_prop_ro("device_path", &Node::device_path, "Which of them it is, found out at start by a registration.")
         .def_prop_ro("why_not_direct", &Node::why_not_direct, "Why that is not DIRECT, in words; empty if it is.")
         .def_prop_ro("rails", &Node::rails)

@@ -90,13 +90,16 @@ void bind_peer(nb::module_& m) {
                     "listener's.")
         .def(
             "offer",
-            [](Peer& peer, const Manifest& manifest, double timeout_s, std::uint64_t bytes_per_second) {
+            [](Peer& peer, const Manifest& manifest, double timeout_s, std::uint64_t bytes_per_second,
+               const Priority& priority) {
                 const Deadline deadline = deadline_in(timeout_s);
+                const SenderOptions options{.bytes_per_second = bytes_per_second, .priority = priority};
                 const nb::gil_scoped_release release;
-                return peer.offer(manifest, deadline, {.bytes_per_second = bytes_per_second}, raise_if_interrupted);
+                return peer.offer(manifest, deadline, options, raise_if_interrupted);
             },
             nb::arg("manifest"), nb::arg("timeout_s") = kDefaultTimeout, nb::kw_only(), nb::arg("bytes_per_second") = 0,
-            "Sending side: offers a transfer and waits for the grant.")
+            nb::arg("priority") = Priority{},
+            "Sending side: offers a transfer and waits for the grant. Its priority may be changed later.")
         .def("send_first_token", &Peer::send_first_token, nb::arg("sender"), nb::arg("token"),
              nb::call_guard<nb::gil_scoped_release>(),
              "Sending side, once, where the manifest has no first token: prefill has sampled it.")

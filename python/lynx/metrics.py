@@ -132,8 +132,9 @@ class Server:
         registry.register(NodeCollector(nodes))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
-        except OSError as e:
-            raise OSError(f"metrics cannot be served at {host}:{port}: {e.strerror or e}; choose another port") from e
+        except (OSError, OverflowError) as e:  # the latter for a number that is no port
+            why = (e.strerror if isinstance(e, OSError) else None) or e
+            raise OSError(f"metrics cannot be served at {host}:{port}: {why}; choose another port") from e
         self.port = int(self._server.server_port)
         self.url = f"http://{host}:{self.port}/metrics"
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lynx
+from lynx import _core
 
 torch = pytest.importorskip("torch", reason="the extra 'transformers' is not installed")
 
@@ -150,6 +151,10 @@ def test_a_manifest_comes_back_from_its_bytes() -> None:
     assert again.tensors[0].spec == SPEC
     with pytest.raises(lynx.ProtocolError):
         lynx.Manifest.parse(manifest.serialize()[:-9])
+
+
+def test_all_that_the_extension_has_is_in_the_package() -> None:
+    assert {name for name in dir(_core) if not name.startswith("_")} <= set(lynx.__all__)
 
 
 def test_what_people_print_says_what_it_is() -> None:

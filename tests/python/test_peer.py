@@ -35,6 +35,30 @@ def test_options_say_what_they_are() -> None:
         lynx.PeerOptions(lost_after_s=-1)
 
 
+def test_a_listener_refuses_options_that_no_peer_could_keep() -> None:
+    with pytest.raises(lynx.InvalidArgument, match="lost_after"):
+        lynx.Listener(lynx.Node(arena_bytes=4096), "127.0.0.1", 0, options=lynx.PeerOptions(lost_after_s=0.1))
+
+
+def test_an_offer_takes_a_priority_that_can_be_kept_and_no_other() -> None:
+    _, to_prefill, to_decode = pair(lynx.PeerOptions())
+    received: list[lynx.PlaneReceiver | None] = []
+    accepting = threading.Thread(target=lambda: received.append(to_prefill.accept_offer(10)))
+    accepting.start()
+    sender = to_decode.offer(manifest(1), priority=lynx.Priority(classes=[lynx.SendClass.RESIDUAL] * 3, deadline_s=1))
+    accepting.join()
+    sender.set_priority(lynx.Priority(weight=2))
+    for nonsense in (-1.0, 0.0, float("nan"), float("inf")):
+        with pytest.raises(lynx.InvalidArgument, match="weight"):
+            sender.set_priority(lynx.Priority(weight=nonsense))
+
+
+def test_the_floor_of_a_node_is_a_share() -> None:
+    assert lynx.Node(arena_bytes=4096, floor=0).rails == 1
+    with pytest.raises(lynx.InvalidArgument, match="floor"):
+        lynx.Node(arena_bytes=4096, floor=1)
+
+
 def test_ctrl_c_ends_an_offer_that_nobody_answers_and_the_next_one_works() -> None:
     _, to_prefill, to_decode = pair(lynx.PeerOptions())
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))

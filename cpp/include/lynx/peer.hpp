@@ -111,7 +111,7 @@ class LYNX_API Peer {
 class LYNX_API Listener {
    public:
     /// Port 0 takes a free one. Throws ConnectionFailed, and InvalidArgument for other hosts than loopback without a
-    /// key.
+    /// key, and for options that cannot be kept.
     Listener(const Node& node, const std::string& host, std::uint16_t port, const ListenOptions& options = {},
              const PeerOptions& peer_options = {});
     Listener(Listener&&) noexcept;

@@ -76,7 +76,7 @@ class LYNX_API PlaneSender {
     /// the transfer, as does what the device refuses at once (CudaError). Not every node can (Node::device_path).
     void put(std::uint32_t layer, TensorRole role, const TensorView& source, OnDevice order,
              std::uint32_t first_token = 0, std::uint32_t first_head = 0);
-    /// Takes effect with the next chunk. Throws InvalidArgument for a weight that is not above 0.
+    /// Takes effect with the next chunk. Throws InvalidArgument for a weight that is not above 0 and finite.
     void set_priority(const Priority& priority);
     /// Waits until every chunk has been written. False at the deadline. Throws what ended the transfer.
     [[nodiscard]] bool wait_written(Deadline deadline);

@@ -39,17 +39,21 @@ std::string in_seconds(Clock::duration time) {
 
 }  // namespace
 
+void check(const PeerOptions& options) {
+    if (options.lost_after < milliseconds(200) || options.heartbeat_interval <= Clock::duration::zero() ||
+        options.lost_after < 2 * options.heartbeat_interval)
+        throw InvalidArgument(text("a peer was to be lost after ", in_seconds(options.lost_after),
+                                   " with heartbeats every ", in_seconds(options.heartbeat_interval),
+                                   ": give lost_after at least 0.2 s and two intervals"));
+}
+
 PeerLink::PeerLink(ControlChannel channel, const PeerOptions& options, LinkSession session, LinkHandler& handler)
     : name_(channel.peer_name()),
       options_(options),
       session_(std::move(session)),
       handler_(handler),
       channel_(std::make_shared<ControlChannel>(std::move(channel))) {
-    if (options.lost_after < milliseconds(200) || options.heartbeat_interval <= Clock::duration::zero() ||
-        options.lost_after < 2 * options.heartbeat_interval)
-        throw InvalidArgument(text("a peer was to be lost after ", in_seconds(options.lost_after),
-                                   " with heartbeats every ", in_seconds(options.heartbeat_interval),
-                                   ": give lost_after at least 0.2 s and two intervals"));
+    check(options);
     if (session_.id != 0) outbox_.keep_sent();
 }
 

@@ -58,6 +58,9 @@ struct LinkSession {
     Redial redial;         ///< of the side that connects
 };
 
+/// Throws InvalidArgument for options that cannot be kept.
+void check(const PeerOptions& options);
+
 class PeerLink {
    public:
     /// Takes a connection on which both sides have said hello. Throws InvalidArgument for options that cannot be kept.

@@ -35,6 +35,7 @@ struct Listener::Impl {
     Impl(const Node& node_, const std::string& host, std::uint16_t port, const ListenOptions& listen_options,
          const PeerOptions& options_)
         : node(node_), options(options_), control(host, port, listen_options) {
+        check(options);  // here, and not at each peer that comes
         thread = std::jthread([this](const std::stop_token& stop) { run(stop); });
     }
 

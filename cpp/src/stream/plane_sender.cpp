@@ -1,6 +1,7 @@
 #include "lynx/plane_sender.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/text.hpp"
@@ -13,8 +14,8 @@ namespace lynx {
 namespace {
 
 void check(const Priority& priority) {
-    if (!(priority.weight > 0))
-        throw InvalidArgument(text("a transfer's weight is ", priority.weight, "; it has to be above 0"));
+    if (!(priority.weight > 0 && std::isfinite(priority.weight)))
+        throw InvalidArgument(text("a transfer's weight is ", priority.weight, "; it has to be above 0 and finite"));
     for (const SendClass c : priority.classes)
         if (static_cast<unsigned>(c) >= kSendClasses)
             throw InvalidArgument(

@@ -166,6 +166,9 @@ def _transfer(
     except (lynx.Cancelled, lynx.Timeout, lynx.ProtocolError) as e:
         # The request has ended; the peer may ask again.
         emit({"event": "status", "text": str(e)})
+    except lynx.PeerLost as e:
+        emit({"event": "status", "text": f"request {request_id} was not finished: {e}"})
+        raise
     finally:
         for sender in senders:
             observer.transfer(sender)
