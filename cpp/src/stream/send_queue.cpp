@@ -24,7 +24,6 @@ SendQueue::SendQueue(std::size_t rails, double floor) : floor_(floor), rails_(ra
 
 void SendQueue::add(const std::shared_ptr<PlaneSender::State>& state) {
     const std::lock_guard lock(mutex_);
-    state->start_at(served_);
     states_.push_back(state);
 }
 
@@ -134,7 +133,7 @@ std::optional<SendQueue::Choice> SendQueue::choose(std::size_t rail, Clock::time
         auto state = weak.lock();
         if (!state) continue;
         std::array<std::optional<SendCandidate>, kSendClasses> candidates;
-        state->candidates(now, retry_at, candidates);
+        state->candidates(now, served_, retry_at, candidates);
         const Lane* way = lane(state->peer, rail);
         const bool open = way != nullptr && !rails_[rail].refused.contains(state->peer) &&
                           !(way->dead && other_rail_lives(state->peer, rail));

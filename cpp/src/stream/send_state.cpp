@@ -56,10 +56,14 @@ void PlaneSender::State::check(const Grant& given) const {
                                  " bytes"));
 }
 
-void PlaneSender::State::candidates(Clock::time_point now, Clock::time_point& retry_at,
+void PlaneSender::State::candidates(Clock::time_point now, double others_served, Clock::time_point& retry_at,
                                     std::array<std::optional<SendCandidate>, kSendClasses>& best) {
     const std::lock_guard lock(mutex);
+    const bool was_idle = std::exchange(idle, true);
     if (error || stopped || suspended) return;
+    idle =
+        std::all_of(pending.begin(), pending.end(), [](const auto& chunks_of_part) { return chunks_of_part.empty(); });
+    if (was_idle && !idle) served = std::max(served, others_served);
     for (unsigned p = 0; p < layout.parts(); ++p) {
         if (pending.at(p).empty()) continue;
         const auto at = bucket.ready_at(now);
@@ -86,11 +90,6 @@ bool PlaneSender::State::take(std::uint32_t number) {
     served += static_cast<double>(chunk.extent.bytes) / priority.weight;
     chunks_in_flight += 1;
     return true;
-}
-
-void PlaneSender::State::start_at(double from) {
-    const std::lock_guard lock(mutex);
-    served = std::max(served, from);
 }
 
 void PlaneSender::State::on_posted(std::uint32_t number, Clock::time_point now) {

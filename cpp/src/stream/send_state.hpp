@@ -36,8 +36,9 @@ struct PlaneSender::State {
     State& operator=(const State&) = delete;
 
     // For the queue, on a rail's thread.
-    /// The chunk of each class that may go now; `retry_at` is lowered if only the rate holds it back.
-    void candidates(Clock::time_point now, Clock::time_point& retry_at,
+    /// The chunk of each class that may go now; `retry_at` is lowered if only the rate holds it back. A transfer that
+    /// had nothing to send, as at its start, goes on with what the others have had.
+    void candidates(Clock::time_point now, double others_served, Clock::time_point& retry_at,
                     std::array<std::optional<SendCandidate>, kSendClasses>& best);
     /// Takes that chunk out of the pending ones. False if it is not there any more.
     [[nodiscard]] bool take(std::uint32_t chunk);
@@ -49,8 +50,6 @@ struct PlaneSender::State {
     void on_written(std::uint32_t chunk, Clock::time_point now);
     void on_failed(std::uint32_t chunk, const std::exception_ptr& error);
     [[nodiscard]] Write write_of(std::uint32_t chunk, std::size_t rail, PeerId rail_peer, std::uint64_t cookie);
-    /// A transfer that starts among others begins with what they have had.
-    void start_at(double served);
 
     /// A tensor is coded: its chunks may go.
     void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
@@ -113,6 +112,7 @@ struct PlaneSender::State {
     std::array<std::uint32_t, kMaxParts> unwritten{};  // chunks of each part, those not put included
     SendProgress progress;
     double served = 0;
+    bool idle = true;          // when last looked at, nothing waited
     unsigned told_sent = 0;    // parts that the receiver knows of
     std::uint32_t round = 0;   // the last that the receiver has asked in
     std::int32_t first_token;  // what the receiver knows, or has been sent; -1 before
