@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "lynx/error.hpp"
 
@@ -56,6 +57,13 @@ std::vector<PeerId> SendQueue::remove_peer(PeerId peer) noexcept {
         state->fail(std::make_exception_ptr(PeerLost("the peer that the transfer goes to was removed from the node")));
     forget_if_removed(peer);
     return on_rails;
+}
+
+void SendQueue::revive(PeerId peer) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(peer);
+    if (found == peers_.end() || found->second.removed) return;
+    for (Lane& lane : found->second.lanes) all_live_rails_ += std::exchange(lane.dead, false) ? 1U : 0U;
 }
 
 void SendQueue::forget_if_removed(PeerId peer) noexcept {

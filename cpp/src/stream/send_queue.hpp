@@ -31,6 +31,8 @@ class SendQueue {
     /// Ends the transfers to it. Its numbers on the rails; none if there is no such peer.
     std::vector<PeerId> remove_peer(PeerId peer) noexcept;
     [[nodiscard]] bool knows(PeerId peer) const noexcept;
+    /// Its rails that had died are tried again: it has opened its memory anew.
+    void revive(PeerId peer) noexcept;
     [[nodiscard]] std::size_t live_rails(PeerId peer) const noexcept;
     /// Over all peers, without the mutex.
     [[nodiscard]] std::size_t live_rails() const noexcept { return all_live_rails_.load(std::memory_order_relaxed); }

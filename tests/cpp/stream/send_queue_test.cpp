@@ -289,6 +289,11 @@ TEST_F(Queue, AResumableTransferOutlivesItsRailAndGoesOnUnderANewGrant) {
     std::vector<std::uint8_t> arrived(state->layout.chunks());
     EXPECT_THROW(state->resume(grant, std::vector<std::uint8_t>(1)), ProtocolError);
     arrived[1] = 1;
+    EXPECT_EQ(queue_.live_rails(1), 0u);
+    queue_.revive(1);
+    queue_.revive(2);
+    EXPECT_EQ(queue_.live_rails(1), 2u);
+    EXPECT_EQ(queue_.live_rails(), 2 * kPeers - 2) << "a removed peer's are gone";
     state->resume(grant, arrived);
     const std::size_t left = state->layout.chunks() - 1;
     std::size_t posted = 0;
