@@ -23,9 +23,12 @@ bool goes_before(const SendCandidate& a, const SendCandidate& b) {
 
 SendQueue::SendQueue(std::size_t rails, double floor) : floor_(floor), rails_(rails) {}
 
-void SendQueue::add(const std::shared_ptr<PlaneSender::State>& state) {
+bool SendQueue::add(const std::shared_ptr<PlaneSender::State>& state) {
     const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(state->peer);
+    if (found == peers_.end() || found->second.removed) return false;
     states_.push_back(state);
+    return true;
 }
 
 bool SendQueue::knows(PeerId peer) const noexcept {

@@ -21,7 +21,8 @@ class SendQueue {
    public:
     SendQueue(std::size_t rails, double floor);
 
-    void add(const std::shared_ptr<PlaneSender::State>& state);
+    /// False if there is no such peer, or none any more.
+    bool add(const std::shared_ptr<PlaneSender::State>& state);
     /// The way to a peer over one rail: its number there, and the window if that is not to be measured.
     struct Way {
         PeerId on_rail = 0;
