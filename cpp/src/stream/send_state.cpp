@@ -161,6 +161,10 @@ void PlaneSender::State::on_written(std::uint32_t number, Clock::time_point now)
     node.metrics.sent_chunks.at(chunk.part).add();
     if (priority.deadline != Clock::time_point::max())
         node.metrics.lateness.at(chunk.part).observe(now - priority.deadline);
+    count_written(chunk);
+}
+
+void PlaneSender::State::count_written(const SlotLayout::Chunk& chunk) {
     std::uint64_t& written = progress.written_bytes.at(chunk.part);
     // What is sent again counts once.
     written = std::min(written + chunk.extent.bytes, progress.part_bytes.at(chunk.part));
@@ -324,8 +328,10 @@ void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t
                 send_again(n);
                 set(n, Chunk::kPending);
             } else if (chunks[n] == Chunk::kPending && arrived[n] != 0) {
-                pending.at(layout.chunk(n).part).erase(n);
+                const SlotLayout::Chunk chunk = layout.chunk(n);
+                pending.at(chunk.part).erase(n);
                 set(n, Chunk::kWritten);
+                count_written(chunk);
             }
         }
         told_sent = 0;

@@ -132,6 +132,7 @@ struct PlaneSender::State {
     void set(std::uint32_t chunk, Chunk state);
     void leave_flight(std::uint32_t chunk, Chunk state);
     void send_again(std::uint32_t chunk);
+    void count_written(const SlotLayout::Chunk& chunk);
     void end(const std::exception_ptr& cause);
     void check(const Grant& grant) const;
 };

@@ -299,6 +299,9 @@ TEST_F(Queue, AResumableTransferOutlivesItsRailAndGoesOnUnderANewGrant) {
     std::size_t posted = 0;
     while (post().first == 3) ++posted;
     EXPECT_EQ(posted, left) << "all but the chunk that has arrived";
+    EXPECT_TRUE(state->all_written());
+    EXPECT_EQ(state->progress.written_bytes[0], state->progress.part_bytes[0]);
+    EXPECT_EQ(state->progress.written_bytes[1], state->progress.part_bytes[1]);
 }
 
 }  // namespace
