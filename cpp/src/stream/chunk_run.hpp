@@ -14,6 +14,9 @@ struct ChunkRun {
     friend bool operator==(const ChunkRun&, const ChunkRun&) = default;
 };
 
+/// What a sender has posted, if it cannot say: some of it may land yet.
+inline constexpr std::uint64_t kUnknownChunks = ~std::uint64_t{0};
+
 /// What a receiver asks for again, and for the how-manieth time that it asks: what the sender said before it had heard
 /// of that round counts for nothing.
 struct Missing {

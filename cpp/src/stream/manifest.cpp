@@ -172,6 +172,7 @@ Manifest Manifest::parse(ConstByteSpan bytes) {
 std::vector<std::byte> Grant::serialize() const {
     flatbuffers::FlatBufferBuilder b(256);
     std::vector<wire::Region> rails;
+    rails.reserve(regions.size());
     for (const RemoteRegion& r : regions) rails.emplace_back(r.address, r.key, r.bytes);
     b.Finish(wire::CreateGrant(b, kManifestVersion, request_id, slot, bytes_per_second, seed,
                                b.CreateVectorOfStructs(rails)));

@@ -88,11 +88,14 @@ void Rail::on_write_failed(std::uint64_t cookie, std::exception_ptr error) noexc
 
 void Rail::on_broken(const std::exception_ptr& error) noexcept {
     // The other rails carry on; without any, nothing will ever arrive.
-    if (node.rails.size() == 1) node.slots.fail_all(error);
+    if (++node.broken_rails == node.rails_wanted) node.slots.fail_all(error);
 }
 
 Node::Impl::Impl(const NodeOptions& options)
-    : memory(options), arena(options.arena_bytes), window_bytes(options.window_bytes) {
+    : memory(options),
+      arena(options.arena_bytes),
+      window_bytes(options.window_bytes),
+      rails_wanted(options.more_rails.size() + 1) {
     if (options.more_rails.size() >= kMaxRails)
         throw InvalidArgument(text("a node with ", options.more_rails.size() + 1, " rails was asked for; at most ",
                                    kMaxRails, " are possible"));

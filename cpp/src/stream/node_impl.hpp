@@ -75,6 +75,8 @@ struct Node::Impl {
     SlotTable slots;
     std::unique_ptr<SendQueue> queue;
     const std::uint64_t window_bytes;  // 0: measured
+    const std::size_t rails_wanted;    // how many `rails` has, or will have while they are made
+    std::atomic<std::size_t> broken_rails = 0;
     std::atomic<PeerId> last_peer = 0;
     std::vector<std::unique_ptr<Rail>> rails;  // their threads call into all of the above
     // Last: what is on them may end a transfer's state, and wake the rails. Only with a device.

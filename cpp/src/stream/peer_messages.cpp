@@ -56,6 +56,7 @@ Sent Sent::parse(ConstByteSpan bytes) {
 std::vector<std::byte> Resend::serialize() const {
     flatbuffers::FlatBufferBuilder b(256);
     std::vector<wire::Run> out;
+    out.reserve(missing.runs.size());
     for (const ChunkRun& run : missing.runs) out.emplace_back(run.first, run.count);
     b.Finish(wire::CreateResend(b, request_id, b.CreateVectorOfStructs(out), missing.round));
     return bytes_of(b);

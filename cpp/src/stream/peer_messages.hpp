@@ -51,8 +51,6 @@ struct Heartbeat {
     [[nodiscard]] static Heartbeat parse(ConstByteSpan bytes);  // throws ProtocolError
 };
 
-inline constexpr std::uint64_t kUnknownChunks = ~std::uint64_t{0};
-
 struct Notice {
     std::uint64_t request_id = 0;
     std::string reason;

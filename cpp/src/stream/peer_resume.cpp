@@ -6,6 +6,7 @@
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 #include "stream/peer_impl.hpp"
+#include "stream/send_queue.hpp"
 
 namespace lynx {
 
@@ -95,6 +96,7 @@ void Peer::Impl::on_resumed(const Resumption& resumption) {
     if (resumption.arrived.size() != (chunks + 7) / 8 * 8)
         throw ProtocolError(text("the peer at ", link.peer_name(), " resumed request ", it->first, " of ", chunks,
                                  " chunks and told of ", resumption.arrived.size()));
+    node.impl()->queue->revive(fabric_peer);
     sender->resume(resumption.grant, std::span(resumption.arrived).first(chunks));
 }
 

@@ -33,10 +33,9 @@ PlaneSender::PlaneSender(const Node& node, PeerId peer, Manifest manifest, const
     : node_(node.impl()),
       state_(std::make_shared<State>(*node_, peer, std::move(manifest), grant, options, std::move(room))) {
     check(options.priority);
-    if (!node_->queue->knows(peer))
+    if (!node_->queue->add(state_))
         throw InvalidArgument(
             text("a transfer to peer ", peer, " was to start; the node knows no such peer: add_peer first"));
-    node_->queue->add(state_);
 }
 
 PlaneSender::PlaneSender(PlaneSender&&) noexcept = default;
@@ -122,7 +121,7 @@ void PlaneSender::put(std::uint32_t layer, TensorRole role, const TensorView& so
         }
     };
     try {
-        s.node.encoding->run(direct ? 0 : place.bytes, start, finish);
+        s.node.encoding.value().run(direct ? 0 : place.bytes, start, finish);
     } catch (const CudaError&) {
         s.fail(std::current_exception());
         throw;

@@ -35,6 +35,7 @@ Manifest foreseen(Manifest manifest, const ReceiverOptions& options) {
 std::vector<MemoryRegion> open_regions(Node::Impl& node, const ArenaBlock& block, std::size_t bytes) {
     const ByteSpan memory = node.memory.span().subspan(block.offset(), std::max<std::size_t>(bytes, 1));
     std::vector<MemoryRegion> regions;
+    regions.reserve(node.rails.size());
     for (const auto& rail : node.rails)
         regions.emplace_back(rail->fabric, memory, MemoryAccess::kRemoteWrite, node.memory.place());
     return regions;
@@ -196,8 +197,7 @@ void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
 
 bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline) noexcept {
     std::unique_lock lock(mutex);
-    // Nobody posts more than that, resent chunks included; a sender that cannot say names a number beyond it.
-    if (chunks_posted > std::uint64_t{layout.chunks()} * (kMostAsked + 1)) return false;
+    if (chunks_posted == kUnknownChunks) return false;
     if (settling_since == Clock::time_point{}) settling_since = Clock::now();
     // Where written means landed, there is nothing to wait for: the sender has seen all its writes end.
     const bool landed = std::all_of(node.rails.begin(), node.rails.end(),

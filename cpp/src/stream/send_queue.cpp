@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "lynx/error.hpp"
 
@@ -18,14 +19,27 @@ bool goes_before(const SendCandidate& a, const SendCandidate& b) {
     return rank(a) < rank(b);
 }
 
+/// Whether the provider still has a write that failed: nobody has confirmed it by a deadline, and the link may live.
+bool is_timeout(const std::exception_ptr& error) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const Timeout&) {
+        return true;
+    } catch (...) {
+        return false;
+    }
+}
+
 }  // namespace
 
 SendQueue::SendQueue(std::size_t rails, double floor) : floor_(floor), rails_(rails) {}
 
-void SendQueue::add(const std::shared_ptr<PlaneSender::State>& state) {
+bool SendQueue::add(const std::shared_ptr<PlaneSender::State>& state) {
     const std::lock_guard lock(mutex_);
-    state->start_at(served_);
+    const auto found = peers_.find(state->peer);
+    if (found == peers_.end() || found->second.removed) return false;
     states_.push_back(state);
+    return true;
 }
 
 bool SendQueue::knows(PeerId peer) const noexcept {
@@ -57,6 +71,13 @@ std::vector<PeerId> SendQueue::remove_peer(PeerId peer) noexcept {
         state->fail(std::make_exception_ptr(PeerLost("the peer that the transfer goes to was removed from the node")));
     forget_if_removed(peer);
     return on_rails;
+}
+
+void SendQueue::revive(PeerId peer) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(peer);
+    if (found == peers_.end() || found->second.removed) return;
+    for (Lane& lane : found->second.lanes) all_live_rails_ += std::exchange(lane.dead, false) ? 1U : 0U;
 }
 
 void SendQueue::forget_if_removed(PeerId peer) noexcept {
@@ -134,7 +155,7 @@ std::optional<SendQueue::Choice> SendQueue::choose(std::size_t rail, Clock::time
         auto state = weak.lock();
         if (!state) continue;
         std::array<std::optional<SendCandidate>, kSendClasses> candidates;
-        state->candidates(now, retry_at, candidates);
+        state->candidates(now, served_, retry_at, candidates);
         const Lane* way = lane(state->peer, rail);
         const bool open = way != nullptr && !rails_[rail].refused.contains(state->peer) &&
                           !(way->dead && other_rail_lives(state->peer, rail));
@@ -143,15 +164,16 @@ std::optional<SendQueue::Choice> SendQueue::choose(std::size_t rail, Clock::time
             if (!candidate) continue;
             wanted.at(c) = std::max(wanted.at(c), candidate->bytes);
             if (!open || !way->window.allows(candidate->bytes, now)) continue;
-            if (!best.at(c) || goes_before(*candidate, best.at(c)->candidate)) best.at(c) = Choice{state, *candidate};
+            std::optional<Choice>& first = best.at(c);
+            if (!first || goes_before(*candidate, first->candidate)) first = Choice{state, *candidate};
         }
     }
     std::optional<Choice> chosen;
     for (unsigned c = 0; c < kSendClasses; ++c) {
         // A class that only waits for a window keeps what it is owed, but saves up no more than a chunk.
         owed_.at(c) = std::min(owed_.at(c), static_cast<double>(wanted.at(c)));
-        if (best.at(c) && (!chosen || owed_.at(c) >= static_cast<double>(best.at(c)->candidate.bytes)))
-            chosen = std::move(best.at(c));
+        std::optional<Choice>& first = best.at(c);
+        if (first && (!chosen || owed_.at(c) >= static_cast<double>(first->candidate.bytes))) chosen = std::move(first);
     }
     return chosen;
 }
@@ -229,6 +251,7 @@ void SendQueue::on_write_failed(std::size_t index, std::uint64_t cookie, const s
     if (!node) return;
     const InFlight& write = node.mapped();
     const PeerId peer = write.state->peer;
+    if (write.posted && is_timeout(error)) write.state->abandon();
     if (write.posted) write.state->node.metrics.in_flight_bytes.sub(write.bytes);
     if (Lane* way = lane(peer, index)) {
         if (write.posted) way->window.on_failed(write.bytes);

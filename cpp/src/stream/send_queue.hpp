@@ -21,7 +21,8 @@ class SendQueue {
    public:
     SendQueue(std::size_t rails, double floor);
 
-    void add(const std::shared_ptr<PlaneSender::State>& state);
+    /// False if there is no such peer, or none any more.
+    bool add(const std::shared_ptr<PlaneSender::State>& state);
     /// The way to a peer over one rail: its number there, and the window if that is not to be measured.
     struct Way {
         PeerId on_rail = 0;
@@ -31,6 +32,8 @@ class SendQueue {
     /// Ends the transfers to it. Its numbers on the rails; none if there is no such peer.
     std::vector<PeerId> remove_peer(PeerId peer) noexcept;
     [[nodiscard]] bool knows(PeerId peer) const noexcept;
+    /// Its rails that had died are tried again: it has opened its memory anew.
+    void revive(PeerId peer) noexcept;
     [[nodiscard]] std::size_t live_rails(PeerId peer) const noexcept;
     /// Over all peers, without the mutex.
     [[nodiscard]] std::size_t live_rails() const noexcept { return all_live_rails_.load(std::memory_order_relaxed); }

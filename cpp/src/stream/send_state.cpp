@@ -58,10 +58,14 @@ void PlaneSender::State::check(const Grant& given) const {
                                  " bytes"));
 }
 
-void PlaneSender::State::candidates(Clock::time_point now, Clock::time_point& retry_at,
+void PlaneSender::State::candidates(Clock::time_point now, double others_served, Clock::time_point& retry_at,
                                     std::array<std::optional<SendCandidate>, kSendClasses>& best) {
     const std::lock_guard lock(mutex);
+    const bool was_idle = std::exchange(idle, true);
     if (error || stopped || suspended) return;
+    idle =
+        std::all_of(pending.begin(), pending.end(), [](const auto& chunks_of_part) { return chunks_of_part.empty(); });
+    if (was_idle && !idle) served = std::max(served, others_served);
     for (unsigned p = 0; p < layout.parts(); ++p) {
         if (pending.at(p).empty()) continue;
         const auto at = bucket.ready_at(now);
@@ -88,11 +92,6 @@ bool PlaneSender::State::take(std::uint32_t number) {
     served += static_cast<double>(chunk.extent.bytes) / priority.weight;
     chunks_in_flight += 1;
     return true;
-}
-
-void PlaneSender::State::start_at(double from) {
-    const std::lock_guard lock(mutex);
-    served = std::max(served, from);
 }
 
 void PlaneSender::State::on_posted(std::uint32_t number, Clock::time_point now) {
@@ -164,6 +163,10 @@ void PlaneSender::State::on_written(std::uint32_t number, Clock::time_point now)
     node.metrics.sent_chunks.at(chunk.part).add();
     if (priority.deadline != Clock::time_point::max())
         node.metrics.lateness.at(chunk.part).observe(now - priority.deadline);
+    count_written(chunk);
+}
+
+void PlaneSender::State::count_written(const SlotLayout::Chunk& chunk) {
     std::uint64_t& written = progress.written_bytes.at(chunk.part);
     // What is sent again counts once.
     written = std::min(written + chunk.extent.bytes, progress.part_bytes.at(chunk.part));
@@ -275,6 +278,11 @@ bool PlaneSender::State::all_written() const {
     return std::all_of(unwritten.begin(), unwritten.end(), [](auto n) { return n == 0; });
 }
 
+void PlaneSender::State::abandon() {
+    const std::lock_guard lock(mutex);
+    abandoned = true;
+}
+
 void PlaneSender::State::stop() noexcept {
     const std::lock_guard lock(mutex);
     stopped = true;
@@ -289,7 +297,7 @@ void PlaneSender::State::fail(const std::exception_ptr& cause) noexcept {
 std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline) {
     std::unique_lock lock(mutex);
     if (!changed.wait_until(lock, deadline.at(), [&] { return chunks_in_flight == 0; })) return std::nullopt;
-    return chunks_posted;
+    return abandoned ? kUnknownChunks : chunks_posted;
 }
 
 std::optional<Written> PlaneSender::State::take_sent() {
@@ -362,8 +370,10 @@ void PlaneSender::State::resume(const Grant& given, std::span<const std::uint8_t
                 send_again(n);
                 set(n, Chunk::kPending);
             } else if (chunks[n] == Chunk::kPending && arrived[n] != 0) {
-                pending.at(layout.chunk(n).part).erase(n);
+                const SlotLayout::Chunk chunk = layout.chunk(n);
+                pending.at(chunk.part).erase(n);
                 set(n, Chunk::kWritten);
+                count_written(chunk);
             }
         }
         told_sent = 0;

@@ -36,8 +36,9 @@ struct PlaneSender::State {
     State& operator=(const State&) = delete;
 
     // For the queue, on a rail's thread.
-    /// The chunk of each class that may go now; `retry_at` is lowered if only the rate holds it back.
-    void candidates(Clock::time_point now, Clock::time_point& retry_at,
+    /// The chunk of each class that may go now; `retry_at` is lowered if only the rate holds it back. A transfer that
+    /// had nothing to send, as at its start, goes on with what the others have had.
+    void candidates(Clock::time_point now, double others_served, Clock::time_point& retry_at,
                     std::array<std::optional<SendCandidate>, kSendClasses>& best);
     /// Takes that chunk out of the pending ones. False if it is not there any more.
     [[nodiscard]] bool take(std::uint32_t chunk);
@@ -49,8 +50,6 @@ struct PlaneSender::State {
     void on_written(std::uint32_t chunk, Clock::time_point now);
     void on_failed(std::uint32_t chunk, const std::exception_ptr& error);
     [[nodiscard]] Write write_of(std::uint32_t chunk, std::size_t rail, PeerId rail_peer, std::uint64_t cookie);
-    /// A transfer that starts among others begins with what they have had.
-    void start_at(double served);
 
     /// The tensor that is to be put, and the transfer's seed. Throws InvalidArgument, or what ended the transfer.
     struct Claim {
@@ -71,6 +70,9 @@ struct PlaneSender::State {
     /// The mutex is held.
     [[nodiscard]] bool all_written() const;
 
+    /// A write of it that was posted has been given up, and may land yet.
+    void abandon();
+    /// How many chunks were posted, once none is with a provider any more; kUnknownChunks if some may land yet.
     [[nodiscard]] std::optional<std::uint64_t> wait_drained(Deadline deadline);
     /// Posts nothing more, and tells nobody yet: fail() does.
     void stop() noexcept;
@@ -121,12 +123,14 @@ struct PlaneSender::State {
     std::array<std::uint32_t, kMaxParts> unwritten{};  // chunks of each part, those not put included
     SendProgress progress;
     double served = 0;
+    bool idle = true;          // when last looked at, nothing waited
     unsigned told_sent = 0;    // parts that the receiver knows of
     std::uint32_t round = 0;   // the last that the receiver has asked in
     std::int32_t first_token;  // what the receiver knows, or has been sent; -1 before
     std::uint64_t chunks_posted = 0;
     std::uint64_t chunks_in_flight = 0;  // taken from pending, fate unknown
     bool stopped = false;
+    bool abandoned = false;
     bool resumable = false;
     bool suspended = false;
     bool failed_since = false;  // some write, since take_failed()
@@ -140,6 +144,7 @@ struct PlaneSender::State {
     void set(std::uint32_t chunk, Chunk state);
     void leave_flight(std::uint32_t chunk, Chunk state);
     void send_again(std::uint32_t chunk);
+    void count_written(const SlotLayout::Chunk& chunk);
     void end(const std::exception_ptr& cause);
     void check(const Grant& grant) const;
 };

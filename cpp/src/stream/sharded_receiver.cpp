@@ -112,8 +112,10 @@ struct ShardedReceiver::Impl {
     /// Ends all of it if one has ended.
     void throw_if_failed() {
         std::exception_ptr first;
-        for (const ShardSource& s : sources)
-            if (!s.receiver->complete() && (first = error_of(*s.receiver))) break;
+        for (const ShardSource& s : sources) {
+            if (!s.receiver->complete()) first = error_of(*s.receiver);
+            if (first) break;
+        }
         if (!first) return;
         {
             const std::lock_guard lock(mutex);

@@ -14,7 +14,8 @@ namespace lynx {
 
 class Timeline {
    public:
-    explicit Timeline(const SlotLayout& layout) : parts_(layout.parts()), times_(layout.tensors() * layout.parts()) {
+    explicit Timeline(const SlotLayout& layout)
+        : parts_(layout.parts()), times_(std::size_t{layout.tensors()} * layout.parts()) {
         for (std::uint32_t i = 0; i < times_.size(); ++i) {
             times_[i].tensor = i / parts_;
             times_[i].part = i % parts_;

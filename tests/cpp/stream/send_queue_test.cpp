@@ -117,6 +117,18 @@ TEST_F(Queue, ATransferThatComesLaterDoesNotCatchUpOnWhatItMissed) {
     EXPECT_NEAR(late_ones, 5, 1);
 }
 
+TEST_F(Queue, ATransferThatWasIdleDoesNotCatchUpOnWhatItMissed) {
+    Priority residual;
+    residual.classes[0] = SendClass::kResidual;
+    const auto idle = transfer(1, residual, 8);  // its cache is still being computed
+    const auto busy = put(2, residual, 8);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(post().first, 2u);
+    for (std::uint32_t t = 0; t < 4; ++t) idle->on_put(t, 0, 0);
+    int idle_ones = 0;
+    for (int i = 0; i < 10; ++i) idle_ones += post().first == 1 ? 1 : 0;
+    EXPECT_NEAR(idle_ones, 5, 1);
+}
+
 TEST_F(Queue, LowerClassesKeepTheirShare) {
     SendQueue queue(1, 0.25);
     for (PeerId peer = 1; peer <= 2; ++peer) queue.add_peer(peer, {{peer, 1u << 20}});
@@ -277,11 +289,19 @@ TEST_F(Queue, AResumableTransferOutlivesItsRailAndGoesOnUnderANewGrant) {
     std::vector<std::uint8_t> arrived(state->layout.chunks());
     EXPECT_THROW(state->resume(grant, std::vector<std::uint8_t>(1)), ProtocolError);
     arrived[1] = 1;
+    EXPECT_EQ(queue_.live_rails(1), 0u);
+    queue_.revive(1);
+    queue_.revive(2);
+    EXPECT_EQ(queue_.live_rails(1), 2u);
+    EXPECT_EQ(queue_.live_rails(), 2 * kPeers - 2) << "a removed peer's are gone";
     state->resume(grant, arrived);
     const std::size_t left = state->layout.chunks() - 1;
     std::size_t posted = 0;
     while (post().first == 3) ++posted;
     EXPECT_EQ(posted, left) << "all but the chunk that has arrived";
+    EXPECT_TRUE(state->all_written());
+    EXPECT_EQ(state->progress.written_bytes[0], state->progress.part_bytes[0]);
+    EXPECT_EQ(state->progress.written_bytes[1], state->progress.part_bytes[1]);
 }
 
 }  // namespace

@@ -287,6 +287,17 @@ TEST_P(Transfer, OverAnEndpointThatBreaksEndsWithItsReason) {
     EXPECT_THROW((void)receiver.wait(0, soon()), FabricError);
 }
 
+TEST_P(Transfer, OverEndpointsOfWhichTheLastBreaksEndsWithItsReason) {
+    const FabricOptions fabric{GetParam(), "127.0.0.1"};
+    Node node({.fabric = fabric, .more_rails = {fabric}, .arena_bytes = 8u << 20});
+    const PlaneReceiver receiver(node, TestCache(1, 1, 8, 64).manifest(1));
+    const auto reason = std::make_exception_ptr(FabricError("out of order"));
+    node.impl()->rails[1]->on_broken(reason);
+    EXPECT_FALSE(receiver.wait(0, Deadline::after(0s)));
+    node.impl()->rails[0]->on_broken(reason);
+    EXPECT_THROW((void)receiver.wait(0, soon()), FabricError);
+}
+
 TEST_P(Transfer, GoesOverEveryRail) {
     const FabricOptions fabric{GetParam(), "127.0.0.1"};
     Node prefill({.fabric = fabric, .more_rails = {fabric}, .arena_bytes = 64u << 20});
