@@ -2,9 +2,11 @@
 
 Builds the check program of `bench/gpu` for the device that is there (nvcc, CMake and a C++ compiler are all it takes),
 runs it, prints a table and writes `build/bench/gpu_check.json`. It compares every kernel with the CPU bit for bit and
-times it against a device copy of as many bytes as its source has. Build and run together end within four minutes: what
-has not finished by then is stopped, and the exit code is 1. Without a device it says so and ends with exit code 0. It
-needs nothing but Python's standard library.
+times it against a device copy of as many bytes as its source has. Where libfabric, libsodium, FlatBuffers and xxHash
+are installed it also sends a cache from the device's memory to the device's memory, over shm and tcp, with pinned and
+with CUDA arenas, and says which path each took. Build and run together end within four minutes: what has not finished
+by then is stopped, and the exit code is 1. Without a device it says so and ends with exit code 0. It needs nothing but
+Python's standard library.
 """
 
 from __future__ import annotations
@@ -67,36 +69,49 @@ def build(folder: Path, architectures: str, deadline: float) -> Path:
     configure += [f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"]
     if not shutil.which("nvcc") and "CUDACXX" not in os.environ and Path("/usr/local/cuda/bin/nvcc").is_file():
         configure += ["-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc"]
+    # Without the libraries of the transfers the kernels can be checked all the same.
+    configures = [[*configure, f"-DLYNX_GPU_TRANSFERS={transfers}"] for transfers in ("ON", "OFF")]
+    if all(run(command, deadline, sys.stderr)[0] != 0 for command in configures):
+        raise subprocess.CalledProcessError(1, configures[-1])
     jobs = str(os.cpu_count() or 2)
     compiling: list[str | Path] = ["cmake", "--build", folder, "--parallel", jobs]
-    for command in (configure, compiling):
-        code, _ = run(command, deadline, sys.stderr)
-        if code != 0:
-            raise subprocess.CalledProcessError(code, command)
+    code, _ = run(compiling, deadline, sys.stderr)
+    if code != 0:
+        raise subprocess.CalledProcessError(code, compiling)
     return folder / "lynx_gpu_check"
 
 
 def to_checks(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """One for each kind of result: nothing may differ."""
+    """One for each kind of result and each transfer: nothing may differ."""
+    parts = [(part["name"], part) for part in results["identity"]]
+    parts += [(f"{t['path']} transfer over {t['provider']}, {t['memory']} memory", t) for t in results["transfers"]]
     return [
         {
-            "name": f"gpu: {part['name']}, differing of {part['compared']} compared",
+            "name": f"gpu: {name}, differing of {part['compared']} compared",
             "value": part["differing"],
             "bound": 0,
             "op": "<=",
             "ok": part["differing"] == 0 and part["compared"] > 0,
         }
-        for part in results["identity"]
+        for name, part in parts
     ]
 
 
 def table(results: dict[str, Any]) -> str:
-    """The kernels' speeds: GB/s of source bytes, and the fraction of a device copy's speed."""
+    """The kernels' speeds: GB/s of source bytes, and the fraction of a device copy's speed; then the transfers."""
     lines = [f"{results['device']}; {results['build']}", "", "kernel              head_dim     GB/s   of a copy"]
     for kernel in results["kernels"]:
         speed = kernel["source_bytes"] / kernel["milliseconds"] / 1e6
         fraction = kernel["copy_milliseconds"] / kernel["milliseconds"]
         lines.append(f"{kernel['name']:<20}{kernel['head_dim']:>8} {speed:>8.0f} {fraction:>11.2f}")
+    if not results["transfers"]:
+        lines += ["", "transfers: skipped: built without libfabric, libsodium, FlatBuffers and xxHash"]
+        return "\n".join(lines)
+    lines += ["", "transfer  arena asked for    GB/s   path"]
+    for transfer in results["transfers"]:
+        speed = transfer["source_bytes"] / transfer["milliseconds"] / 1e6 if transfer["milliseconds"] else 0
+        path = f"{transfer['path']}: {transfer['why']}" if transfer["why"] else transfer["path"]
+        lines.append(f"{transfer['provider']:<10}{transfer['memory']:<15} {speed:>7.2f}   {path}")
     return "\n".join(lines)
 
 

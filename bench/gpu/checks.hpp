@@ -23,10 +23,25 @@ struct Timing {
     double source_bytes = 0;
 };
 
+/// A cache that went from the device's memory to the device's memory.
+struct Transfer {
+    std::string provider;
+    std::string memory;  ///< what was asked for, of both nodes
+    std::string path;    ///< what came of it: "staged" or "direct"; or "failed"
+    std::string why;     ///< not direct, or failed
+    double source_bytes = 0;
+    double milliseconds = 0;  ///< from the first put() until all is decoded
+    std::size_t compared = 0;
+    std::size_t differing = 0;
+};
+
 /// Every kernel on head_dims and dtypes of all kinds, with bits of all kinds, against the scalar codec.
 [[nodiscard]] std::vector<Check> compare_with_cpu();
 
 /// Every kernel on bf16 tensors of `source_bytes`.
 [[nodiscard]] std::vector<Timing> time_kernels(std::size_t source_bytes, int repetitions);
+
+/// Over shm and tcp, with pinned and with CUDA memory; nothing where the program was built without transfers.
+[[nodiscard]] std::vector<Transfer> check_transfers();
 
 }  // namespace gpu_check

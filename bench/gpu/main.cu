@@ -12,7 +12,18 @@ namespace {
 
 constexpr int kNoDevice = 77;
 
-void print(const std::vector<gpu_check::Check>& checks, const std::vector<gpu_check::Timing>& timings) {
+/// A JSON string.
+std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+    }
+    return out + '"';
+}
+
+void print(const std::vector<gpu_check::Check>& checks, const std::vector<gpu_check::Timing>& timings,
+           const std::vector<gpu_check::Transfer>& transfers) {
     std::cout << std::fixed << std::setprecision(4) << "{\"device\": \"" << lynx::cuda::device_description()
               << "\", \"build\": \"" << lynx::cuda_description() << "\", \"identity\": [";
     const char* separator = "\n  ";
@@ -30,6 +41,16 @@ void print(const std::vector<gpu_check::Check>& checks, const std::vector<gpu_ch
                   << "}";
         separator = ",\n  ";
     }
+    std::cout << "],\n\"transfers\": [";
+    separator = "\n  ";
+    for (const auto& t : transfers) {
+        std::cout << separator << "{\"provider\": " << quoted(t.provider) << ", \"memory\": " << quoted(t.memory)
+                  << ", \"path\": " << quoted(t.path) << ", \"why\": " << quoted(t.why)
+                  << ", \"source_bytes\": " << std::setprecision(0) << t.source_bytes << std::setprecision(4)
+                  << ", \"milliseconds\": " << t.milliseconds << ", \"compared\": " << t.compared
+                  << ", \"differing\": " << t.differing << "}";
+        separator = ",\n  ";
+    }
     std::cout << "]}\n";
 }
 
@@ -45,9 +66,12 @@ int main(int argc, char** argv) {
         const int repetitions = argc > 2 ? std::atoi(argv[2]) : 20;
         const auto checks = gpu_check::compare_with_cpu();
         const auto timings = gpu_check::time_kernels(source_bytes, repetitions);
-        print(checks, timings);
+        const auto transfers = gpu_check::check_transfers();
+        print(checks, timings, transfers);
         for (const auto& c : checks)
             if (c.differing != 0 || c.compared == 0) return 1;
+        for (const auto& t : transfers)
+            if (t.differing != 0 || t.compared == 0) return 1;
         return 0;
     } catch (const std::exception& e) {
         std::cerr << e.what() << "\n";

@@ -12,6 +12,7 @@
 
 #include "lynx/buffer.hpp"
 #include "lynx/deadline.hpp"
+#include "lynx/device.hpp"
 #include "lynx/tensor_view.hpp"
 
 namespace lynx::bindings {
@@ -22,6 +23,7 @@ void bind_error(nb::module_& m);
 void bind_executor(nb::module_& m);
 void bind_codec(nb::module_& m);
 void bind_cuda(nb::module_& m);
+void bind_device(nb::module_& m);
 void bind_fabric(nb::module_& m);
 void bind_manifest(nb::module_& m);
 void bind_metrics(nb::module_& m);
@@ -48,6 +50,12 @@ using DestinationTensor = BorrowedTensor<MutableTensorView, nb::ndarray<>>;
 
 [[nodiscard]] SourceTensor borrow_source(nb::handle object, Memory memory = Memory::kHost);
 [[nodiscard]] DestinationTensor borrow_destination(nb::handle object, Memory memory = Memory::kHost);
+
+/// A CUDA stream that Python names by its handle, a cudaStream_t as an integer, and what its absence means: a tensor of
+/// the host.
+[[nodiscard]] inline OnDevice order_of(std::uintptr_t stream) {
+    return {reinterpret_cast<void*>(stream)};  // NOLINT(performance-no-int-to-ptr)
+}
 
 /// One-dimensional bytes, writable or not.
 [[nodiscard]] std::pair<nb::ndarray<nb::ro>, ConstByteSpan> borrow_bytes(nb::handle object,

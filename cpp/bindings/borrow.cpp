@@ -28,11 +28,11 @@ void check_device(int type, Memory memory, nb::handle object, const char* what) 
     if (memory == Memory::kHost && type != nb::device::cpu::value)
         throw InvalidArgument(text(what, " lies on device type ", type, " (", describe(object),
                                    "); this reads and writes host memory: move it to the CPU first",
-                                   cuda ? ", or use CudaCodec" : ""));
+                                   cuda ? ", name its stream, or use CudaCodec" : ""));
     if (memory == Memory::kCuda && !cuda)
         throw InvalidArgument(text(what, " lies on device type ", type, " (", describe(object),
-                                   "); CudaCodec reads and writes the memory of a CUDA device: move it there first, or "
-                                   "use Codec"));
+                                   "); with a stream, and by CudaCodec, the memory of a CUDA device is read and "
+                                   "written: move it there first, or use Codec or no stream"));
 }
 
 template <class Array>

@@ -1,5 +1,6 @@
 #include "lynx/cuda.hpp"
 
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
@@ -53,6 +54,8 @@ void decode_exact(const PlaneLayout& layout, nb::handle coded, nb::handle out, n
 }  // namespace
 
 void bind_cuda(nb::module_& m) {
+    m.def("open_cuda_device", &cuda::open_device, nb::arg("number") = 0, nb::call_guard<nb::gil_scoped_release>(),
+          "A device for Node. Raises Unsupported without CUDA, InvalidArgument for a number that is none.");
     nb::class_<CudaCodec> codec(
         m, "CudaCodec",
         "The codec on a CUDA device. Every call puts its kernels on `stream` (a cudaStream_t as an integer; for torch "

@@ -13,6 +13,7 @@ NB_MODULE(_core, m) {
     bind_error(m);
     bind_executor(m);
     bind_codec(m);
+    bind_device(m);
     bind_cuda(m);
     bind_fabric(m);
     bind_manifest(m);

@@ -1,6 +1,7 @@
 #include "lynx/plane_receiver.hpp"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -36,7 +37,33 @@ void bind_plane_receiver(nb::module_& m) {
         .def("timeline", &PlaneReceiver::timeline,
              "When the parts of the tensors came, of those of which anything has.")
         .def("set_first_token", &PlaneReceiver::set_first_token, nb::arg("token"),
-             nb::call_guard<nb::gil_scoped_release>(), "Tells it, once, where the manifest has none; Peer does.");
+             nb::call_guard<nb::gil_scoped_release>(), "Tells it, once, where the manifest has none; Peer does.")
+        .def(
+            "decode",
+            [](const PlaneReceiver& r, std::uint32_t layer, TensorRole role, unsigned part, nb::handle out,
+               std::optional<std::uintptr_t> stream) {
+                const DestinationTensor tensor = borrow_destination(out, stream ? Memory::kCuda : Memory::kHost);
+                const nb::gil_scoped_release release;
+                if (stream)
+                    r.decode(layer, role, part, tensor.view, order_of(*stream));
+                else
+                    r.decode(layer, role, part, tensor.view);
+            },
+            nb::arg("layer"), nb::arg("role"), nb::arg("part"), nb::arg("out"), nb::kw_only(),
+            nb::arg("stream").none() = nb::none(),
+            nb::sig("def decode(self, layer: int, role: TensorRole, part: int, out: object, *, "
+                    "stream: int | None = None) -> None"),
+            "Decodes a tensor from all planes through `part` into `out` [heads, tokens, head_dim], in place. A tensor "
+            "of the node's device takes a `stream`, in whose order it is written: a cudaStream_t as an integer, 0 for "
+            "the default stream. Keep it until wait_decoded.")
+        .def(
+            "wait_decoded",
+            [](const PlaneReceiver& r, double timeout_s) {
+                return interruptible(timeout_s, [&](Deadline d) { return r.wait_decoded(d); });
+            },
+            nb::arg("timeout_s"),
+            "Waits for the end of all decoding on the device. False if the time is up. Raises what went wrong with "
+            "it.");
     bind_receiving(receiver);
 }
 

@@ -1,6 +1,7 @@
 #include "lynx/plane_sender.hpp"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
@@ -47,18 +48,21 @@ void bind_plane_sender(nb::module_& m) {
         .def(
             "put",
             [](PlaneSender& sender, std::uint32_t layer, TensorRole role, nb::handle source, std::uint32_t first_token,
-               std::uint32_t first_head) {
-                const SourceTensor tensor = borrow_source(source);
+               std::uint32_t first_head, std::optional<std::uintptr_t> stream) {
+                const SourceTensor tensor = borrow_source(source, stream ? Memory::kCuda : Memory::kHost);
                 const nb::gil_scoped_release release;
-                sender.put(layer, role, tensor.view, first_token, first_head);
+                if (stream)
+                    sender.put(layer, role, tensor.view, order_of(*stream), first_token, first_head);
+                else
+                    sender.put(layer, role, tensor.view, first_token, first_head);
             },
             nb::arg("layer"), nb::arg("role"), nb::arg("source"), nb::kw_only(), nb::arg("first_token") = 0,
-            nb::arg("first_head") = 0,
+            nb::arg("first_head") = 0, nb::arg("stream").none() = nb::none(),
             nb::sig("def put(self, layer: int, role: TensorRole, source: object, *, first_token: int = 0, "
-                    "first_head: int = 0) -> None"),
+                    "first_head: int = 0, stream: int | None = None) -> None"),
             "Codes one tensor [heads, tokens, head_dim], or that piece of it, and queues it. `source` is read before "
-            "this "
-            "returns.")
+            "this returns. A tensor of the node's device takes a `stream`, in whose order it is read: a cudaStream_t "
+            "as an integer, 0 for the default stream; what is put on that stream afterwards may overwrite it.")
         .def("set_priority", &PlaneSender::set_priority, nb::arg("priority"), nb::call_guard<nb::gil_scoped_release>(),
              "Takes effect with the next chunk.")
         .def(

@@ -49,17 +49,7 @@ void bind_receiving(nb::class_<Receiver>& c) {
             [](const Receiver& r, double timeout_s) {
                 return interruptible(timeout_s, [&](Deadline d) { return r.first_token(d); });
             },
-            nb::arg("timeout_s"), "The token that prefill sampled, once it is known. None if the time is up.")
-        .def(
-            "decode",
-            [](const Receiver& r, std::uint32_t layer, TensorRole role, unsigned part, nb::handle out) {
-                const DestinationTensor tensor = borrow_destination(out);
-                const nb::gil_scoped_release release;
-                r.decode(layer, role, part, tensor.view);
-            },
-            nb::arg("layer"), nb::arg("role"), nb::arg("part"), nb::arg("out"),
-            nb::sig("def decode(self, layer: int, role: TensorRole, part: int, out: object) -> None"),
-            "Decodes a tensor from all planes through `part` into `out` [heads, tokens, head_dim], in place.");
+            nb::arg("timeout_s"), "The token that prefill sampled, once it is known. None if the time is up.");
 }
 
 }  // namespace lynx::bindings

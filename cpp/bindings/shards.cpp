@@ -128,7 +128,17 @@ void bind_shards(nb::module_& m) {
                 return r.cancel(reason, deadline);
             },
             nb::arg("reason"), nb::arg("timeout_s") = 2.0,
-            "Cancels every transfer. True once no late write can land in any slot.");
+            "Cancels every transfer. True once no late write can land in any slot.")
+        .def(
+            "decode",
+            [](const ShardedReceiver& r, std::uint32_t layer, TensorRole role, unsigned part, nb::handle out) {
+                const DestinationTensor tensor = borrow_destination(out);
+                const nb::gil_scoped_release release;
+                r.decode(layer, role, part, tensor.view);
+            },
+            nb::arg("layer"), nb::arg("role"), nb::arg("part"), nb::arg("out"),
+            nb::sig("def decode(self, layer: int, role: TensorRole, part: int, out: object) -> None"),
+            "Decodes a tensor from all planes through `part` into `out` [heads, tokens, head_dim], in place.");
     bind_receiving(receiver);
 }
 

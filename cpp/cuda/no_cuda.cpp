@@ -28,6 +28,10 @@ std::string device_description() {
     return "CUDA is not built in";
 }
 
+std::shared_ptr<Device> open_device(int) {
+    refuse("cuda::open_device");
+}
+
 void encode(const TensorView&, const PlaneLayout&, ByteSpan, Stream, std::uint64_t*) {
     refuse("cuda::encode");
 }

@@ -33,6 +33,8 @@ from lynx._core import (
     CorruptData,
     CudaCodec,
     CudaError,
+    Device,
+    DevicePath,
     DType,
     Durations,
     EncodeStats,
@@ -46,6 +48,7 @@ from lynx._core import (
     Manifest,
     ManifestShard,
     ManifestTensor,
+    MemoryKind,
     Node,
     NodeMetrics,
     Outcomes,
@@ -84,6 +87,7 @@ from lynx._core import (
     cuda_description,
     fabric_version,
     list_providers,
+    open_cuda_device,
     put_shard,
 )
 
@@ -110,6 +114,8 @@ __all__ = [
     "CudaCodec",
     "CudaError",
     "DType",
+    "Device",
+    "DevicePath",
     "Durations",
     "EncodeStats",
     "Error",
@@ -122,6 +128,7 @@ __all__ = [
     "Manifest",
     "ManifestShard",
     "ManifestTensor",
+    "MemoryKind",
     "Node",
     "NodeMetrics",
     "Outcomes",
@@ -161,5 +168,6 @@ __all__ = [
     "cuda_description",
     "fabric_version",
     "list_providers",
+    "open_cuda_device",
     "put_shard",
 ]

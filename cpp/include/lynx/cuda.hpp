@@ -11,10 +11,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "lynx/buffer.hpp"
+#include "lynx/device.hpp"
 #include "lynx/export.hpp"
 #include "lynx/plane_layout.hpp"
 #include "lynx/tensor_view.hpp"
@@ -36,6 +38,9 @@ using Stream = CUstream_st*;
 
 /// The name and architecture of the current device, or why there is none.
 [[nodiscard]] LYNX_API std::string device_description();
+
+/// A device for NodeOptions::device, by its number. Throws Unsupported, InvalidArgument for a number that is none.
+[[nodiscard]] LYNX_API std::shared_ptr<Device> open_device(int number = 0);
 
 /// What decode_exact() leaves where every group was good.
 inline constexpr std::uint32_t kNoFault = UINT32_MAX;

@@ -14,6 +14,7 @@
 
 #include "lynx/buffer.hpp"
 #include "lynx/deadline.hpp"
+#include "lynx/device_memory.hpp"
 #include "lynx/export.hpp"
 
 namespace lynx {
@@ -38,6 +39,8 @@ struct FabricOptions {
     std::string host = "127.0.0.1";
     /// What moves the bytes instead of libfabric: a test's double. Provider and host then mean nothing.
     std::shared_ptr<FabricBackend> backend = nullptr;
+    /// Asks for registration of a device's memory (FI_HMEM) too; Fabric::why_no_device_memory() says what came of it.
+    bool device_memory = false;
 };
 
 /// Everything that libfabric lists, each tried with Lynx's needs at `options.host`.
@@ -56,6 +59,9 @@ class LYNX_API Fabric {
     /// What EndpointHandler::on_written means: true if the bytes are in the peer's memory, false if they have only
     /// left.
     [[nodiscard]] bool delivery_complete() const noexcept;
+    /// Why a device's memory cannot be registered, in words; empty if the provider grants it. Whether it works with the
+    /// device there is, only a registration shows.
+    [[nodiscard]] std::string why_no_device_memory() const;
     [[nodiscard]] const std::shared_ptr<FabricBackend>& backend() const noexcept { return backend_; }
 
    private:
@@ -74,13 +80,15 @@ enum class MemoryAccess : std::uint8_t {
     kRemoteWrite,  ///< that, and whoever has the key may write into it
 };
 
-/// Registered host memory. The bytes are the caller's and outlive this object. Regions may overlap; each has a key of
+/// Registered memory. The bytes are the caller's and outlive this object. Regions may overlap; each has a key of
 /// its own, which opens this region alone and nothing once it is destroyed. What a write with such a key does at
 /// either side, and what the destruction does to one that is half in, depends on the provider: docs/fabric.md.
 class LYNX_API MemoryRegion {
    public:
-    /// Throws FabricError if the provider refuses, InvalidArgument for no memory.
-    MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access = MemoryAccess::kRemoteWrite);
+    /// Throws FabricError if the provider refuses, InvalidArgument for no memory, or for memory of another kind than
+    /// `place` says (which only its device can tell).
+    MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access = MemoryAccess::kRemoteWrite,
+                 const MemoryPlace& place = {});
     MemoryRegion(MemoryRegion&&) noexcept;
     MemoryRegion& operator=(MemoryRegion&&) noexcept;
     ~MemoryRegion();
@@ -196,6 +204,12 @@ class LYNX_API FabricBackend {
     /// `memory` is not empty.
     [[nodiscard]] virtual std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory,
                                                                                MemoryAccess access) = 0;
+    /// As Fabric::why_no_device_memory. Unless overridden, host memory is all that can be registered.
+    [[nodiscard]] virtual std::string why_no_device_memory() const;
+    /// As register_memory, of CUDA memory of that device, which is not kept.
+    [[nodiscard]] virtual std::unique_ptr<MemoryRegionBackend> register_device_memory(ByteSpan memory,
+                                                                                      MemoryAccess access,
+                                                                                      const MemoryDevice& device);
     [[nodiscard]] virtual std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
                                                                          const EndpointOptions& options) = 0;
 };

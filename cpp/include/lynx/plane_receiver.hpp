@@ -11,6 +11,7 @@
 
 #include "lynx/codec.hpp"
 #include "lynx/deadline.hpp"
+#include "lynx/device.hpp"
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
 #include "lynx/metrics.hpp"
@@ -44,7 +45,8 @@ struct Revision {
 /// Every member may be called from any thread.
 class LYNX_API PlaneReceiver {
    public:
-    /// Takes a slot. Throws ArenaFull, InvalidArgument, ProtocolError (ReceiverOptions::plan).
+    /// Takes a slot. Throws ArenaFull, InvalidArgument, ProtocolError (ReceiverOptions::plan), Unsupported (checksums
+    /// or exact tiers on DevicePath::kDirect).
     PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options = {});
     PlaneReceiver(PlaneReceiver&&) noexcept;
     PlaneReceiver& operator=(PlaneReceiver&&) noexcept;
@@ -87,6 +89,14 @@ class LYNX_API PlaneReceiver {
     /// Throws InvalidArgument if that part is not complete or the shape is not the manifest's, CorruptData as
     /// Codec::decode_exact does.
     void decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination) const;
+    /// The same into a tensor in the memory of the node's device. Returns once the work is queued there, after at most
+    /// two other tensors of the node. What is put on the caller's stream from now on finds the values; whether they are
+    /// right (CorruptData, CudaError), wait_decoded() says. A CudaError ends the transfer.
+    void decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination,
+                OnDevice order) const;
+    /// Waits for the end of all decoding on the device so far. False at the deadline. Throws the first thing that went
+    /// wrong with it since the last call.
+    [[nodiscard]] bool wait_decoded(Deadline deadline) const;
 
     /// Ends the transfer: waiting calls throw `error`. What is complete stays readable. The first error stays.
     void fail(const std::exception_ptr& error) noexcept;

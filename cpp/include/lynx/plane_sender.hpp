@@ -11,6 +11,7 @@
 
 #include "lynx/codec.hpp"
 #include "lynx/deadline.hpp"
+#include "lynx/device.hpp"
 #include "lynx/export.hpp"
 #include "lynx/manifest.hpp"
 #include "lynx/metrics.hpp"
@@ -56,7 +57,8 @@ struct SendProgress {
 class LYNX_API PlaneSender {
    public:
     /// Takes room in the node's arena. `peer` is a known peer and `grant` its answer to `manifest`.
-    /// Throws ArenaFull, ProtocolError (the grant does not fit the manifest), InvalidArgument.
+    /// Throws ArenaFull, ProtocolError (the grant does not fit the manifest), InvalidArgument, Unsupported (checksums
+    /// or exact tiers on DevicePath::kDirect).
     PlaneSender(const Node& node, PeerId peer, Manifest manifest, const Grant& grant,
                 const SenderOptions& options = {});
     PlaneSender(PlaneSender&&) noexcept;
@@ -69,6 +71,11 @@ class LYNX_API PlaneSender {
     /// ended the transfer.
     void put(std::uint32_t layer, TensorRole role, const TensorView& source, std::uint32_t first_token = 0,
              std::uint32_t first_head = 0);
+    /// The same of a tensor in the memory of the node's device. Returns once the work is queued there, after at most
+    /// two other tensors of the node; the parts are queued for the wire when it has ended. What goes wrong by then ends
+    /// the transfer, as does what the device refuses at once (CudaError). Not every node can (Node::device_path).
+    void put(std::uint32_t layer, TensorRole role, const TensorView& source, OnDevice order,
+             std::uint32_t first_token = 0, std::uint32_t first_head = 0);
     /// Takes effect with the next chunk. Throws InvalidArgument for a weight that is not above 0 and finite.
     void set_priority(const Priority& priority);
     /// Waits until every chunk has been written. False at the deadline. Throws what ended the transfer.

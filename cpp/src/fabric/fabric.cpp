@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/text.hpp"
 #include "fabric/libfabric.hpp"
 #include "lynx/error.hpp"
 
@@ -24,11 +25,41 @@ bool Fabric::delivery_complete() const noexcept {
     return backend_->delivery_complete();
 }
 
-MemoryRegion::MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access)
+std::string Fabric::why_no_device_memory() const {
+    return backend_->why_no_device_memory();
+}
+
+std::string FabricBackend::why_no_device_memory() const {
+    return text("fabric provider '", provider(), "' registers host memory alone");
+}
+
+std::unique_ptr<MemoryRegionBackend> FabricBackend::register_device_memory(ByteSpan, MemoryAccess,
+                                                                           const MemoryDevice&) {
+    throw FabricError(why_no_device_memory());
+}
+
+namespace {
+
+void check_kind(ByteSpan memory, const MemoryPlace& place) {
+    if (place.device == nullptr) {
+        if (place.kind == MemoryKind::kHost) return;
+        throw InvalidArgument(text(name_of(place.kind), " memory was to be registered without its device"));
+    }
+    const MemoryKind found = place.device->kind_of(memory.data());
+    if (found != place.kind)
+        throw InvalidArgument(text("memory was to be registered as ", name_of(place.kind), " memory, and is ",
+                                   name_of(found), " memory; say what it is"));
+}
+
+}  // namespace
+
+MemoryRegion::MemoryRegion(const Fabric& fabric, ByteSpan memory, MemoryAccess access, const MemoryPlace& place)
     : fabric_(fabric.backend()), memory_(memory) {
     if (memory.empty())
         throw InvalidArgument("a memory region of 0 bytes cannot be registered; pass at least one byte");
-    region_ = fabric_->register_memory(memory, access);
+    check_kind(memory, place);
+    region_ = place.kind == MemoryKind::kCuda ? fabric_->register_device_memory(memory, access, *place.device)
+                                              : fabric_->register_memory(memory, access);
 }
 
 MemoryRegion::MemoryRegion(MemoryRegion&&) noexcept = default;

@@ -17,6 +17,9 @@ class Libfabric final : public FabricBackend, public std::enable_shared_from_thi
     [[nodiscard]] const std::string& provider() const noexcept override { return name; }
     [[nodiscard]] bool delivery_complete() const noexcept override;
     [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_memory(ByteSpan memory, MemoryAccess access) override;
+    [[nodiscard]] std::string why_no_device_memory() const override;
+    [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_device_memory(ByteSpan memory, MemoryAccess access,
+                                                                              const MemoryDevice& device) override;
     [[nodiscard]] std::unique_ptr<EndpointBackend> open_endpoint(EndpointHandler& handler,
                                                                  const EndpointOptions& options) override;
 
@@ -27,6 +30,12 @@ class Libfabric final : public FabricBackend, public std::enable_shared_from_thi
     /// A description for one more endpoint: shm endpoints each have a name of their own.
     [[nodiscard]] InfoHandle endpoint_info() const;
 
+   private:
+    /// CUDA memory of that device; without one, host memory.
+    [[nodiscard]] std::unique_ptr<MemoryRegionBackend> register_kind(ByteSpan memory, MemoryAccess access,
+                                                                     const MemoryDevice* device);
+
+   public:
     // In opening order.
     InfoHandle info;
     std::string name;

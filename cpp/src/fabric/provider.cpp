@@ -38,7 +38,13 @@ std::string version_text(std::uint32_t version) {
 
 InfoHandle get_info(const char* node, std::uint64_t flags, const fi_info* hints, int& result) {
     fi_info* found = nullptr;
-    result = fi_getinfo(api_version(), node, nullptr, flags, hints, &found);
+    std::uint32_t version = api_version();
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
+    // Dmabufs came with this version; it is asked for where they may be wanted, and nowhere else.
+    if (hints != nullptr && (hints->caps & FI_HMEM) != 0 && FI_VERSION_GE(fi_version(), FI_VERSION(1, 20)))
+        version = FI_VERSION(1, 20);
+#endif
+    result = fi_getinfo(version, node, nullptr, flags, hints, &found);
     return InfoHandle(result == 0 ? found : nullptr);
 }
 
@@ -165,8 +171,12 @@ InfoHandle make_hints(const std::string& provider) {
     return hints;
 }
 
-Candidate try_provider(const std::string& provider, const std::string& host) {
+Candidate try_provider(const std::string& provider, const std::string& host, bool device_memory) {
     const InfoHandle hints = make_hints(provider);
+    if (device_memory) {
+        hints->caps |= FI_HMEM;
+        hints->domain_attr->mr_mode |= FI_MR_HMEM;
+    }
     std::string node = host;
     if (provider == "shm") node = make_shm_name();
     const bool no_node = provider == "efa" || node.empty();
@@ -179,6 +189,7 @@ Candidate try_provider(const std::string& provider, const std::string& host) {
     // Not shm's: the reader then answers each write, and libfabric 1.17 crashes if the writer has closed meanwhile.
     InfoHandle list = ask(provider == "shm" ? 0 : FI_DELIVERY_COMPLETE);
     if (find_exact(list.get(), provider) == nullptr) list = ask(0);
+    if (device_memory && find_exact(list.get(), provider) == nullptr) return try_provider(provider, host);
     if (!list) {
         if (result != -FI_ENODATA) return {nullptr, text("fi_getinfo failed: ", reason_of(result))};
         return {nullptr, explain_absence(provider, host)};
@@ -210,7 +221,7 @@ InfoHandle choose_provider(const FabricOptions& options) {
             "Lynx does not know this provider; the names are auto, net, tcp, tcp;ofi_rxm, shm, sockets, "
             "verbs, efa";
         if (is_supported(name)) {
-            Candidate candidate = try_provider(name, options.host);
+            Candidate candidate = try_provider(name, options.host, options.device_memory);
             if (candidate.info) return std::move(candidate.info);
             reason = candidate.reason;
         }
@@ -219,7 +230,7 @@ InfoHandle choose_provider(const FabricOptions& options) {
                                " here has:", everything_refused(options.host)));
     }
     for (const std::string_view name : kAutoOrder) {
-        Candidate candidate = try_provider(std::string(name), options.host);
+        Candidate candidate = try_provider(std::string(name), options.host, options.device_memory);
         if (candidate.info) return std::move(candidate.info);
     }
     throw FabricError(text("no fabric provider is usable at host '", options.host,

@@ -23,7 +23,8 @@ struct Candidate {
     InfoHandle info;     ///< set if it is usable
     std::string reason;  ///< set if not
 };
-[[nodiscard]] Candidate try_provider(const std::string& provider, const std::string& host);
+/// With `device_memory` FI_HMEM is asked for first; who does not grant it is taken without.
+[[nodiscard]] Candidate try_provider(const std::string& provider, const std::string& host, bool device_memory = false);
 
 /// The description of the provider that the options ask for. Throws FabricError, as Fabric's constructor
 /// documents.

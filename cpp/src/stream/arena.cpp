@@ -41,10 +41,15 @@ ArenaBlock::~ArenaBlock() {
     if (arena_ != nullptr) arena_->release(offset_);
 }
 
+void ArenaBlock::give_back_after(Clock::duration time) noexcept {
+    if (arena_ != nullptr) std::exchange(arena_, nullptr)->release_at(offset_, Clock::now() + time);
+}
+
 Arena::Arena(std::size_t bytes) : size_(bytes) {}
 
 std::optional<std::size_t> Arena::take(std::size_t bytes, std::size_t& largest) {
     if (bytes > size_) return std::nullopt;
+    tidy();
     bytes = std::max<std::size_t>(bytes, 1);
     const std::size_t need = (bytes + kPage - 1) / kPage * kPage;
     std::size_t at = 0;
@@ -110,8 +115,23 @@ void Arena::release(std::size_t offset) noexcept {
     changed_.notify_all();
 }
 
-std::size_t Arena::free_bytes() const noexcept {
+void Arena::release_at(std::size_t offset, Clock::time_point when) noexcept {
     const std::lock_guard lock(mutex_);
+    leaving_.emplace(offset, when);
+}
+
+void Arena::tidy() noexcept {
+    const auto now = Clock::now();
+    std::erase_if(leaving_, [&](const auto& block) {
+        if (block.second > now) return false;
+        used_.erase(block.first);
+        return true;
+    });
+}
+
+std::size_t Arena::free_bytes() noexcept {
+    const std::lock_guard lock(mutex_);
+    tidy();
     return unused();
 }
 

@@ -34,6 +34,8 @@ class ArenaBlock {
     [[nodiscard]] bool taken() const noexcept { return arena_ != nullptr; }
     /// It stays taken as long as the arena lives: a stranger may still write to it.
     void keep() noexcept { arena_ = nullptr; }
+    /// It stays taken for a while yet.
+    void give_back_after(Clock::duration time) noexcept;
 
    private:
     Arena* arena_ = nullptr;
@@ -56,12 +58,15 @@ class Arena {
     [[nodiscard]] std::optional<ArenaBlock> wait(std::size_t bytes, std::uint64_t turn, Deadline deadline,
                                                  const std::function<void()>& between = {});
 
-    [[nodiscard]] std::size_t free_bytes() const noexcept;
+    [[nodiscard]] std::size_t free_bytes() noexcept;
 
    private:
     friend class ArenaBlock;
     void release(std::size_t offset) noexcept;
+    void release_at(std::size_t offset, Clock::time_point when) noexcept;
     // The mutex is held.
+    /// Releases what is due.
+    void tidy() noexcept;
     [[nodiscard]] std::size_t unused() const noexcept;
     /// Takes a block; or nothing, and `largest` is then the largest hole.
     [[nodiscard]] std::optional<std::size_t> take(std::size_t bytes, std::size_t& largest);
@@ -69,8 +74,9 @@ class Arena {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     const std::size_t size_;
-    std::map<std::size_t, std::size_t> used_;  // offset -> bytes
-    std::multiset<std::uint64_t> waiting_;     // turns
+    std::map<std::size_t, std::size_t> used_;           // offset -> bytes
+    std::map<std::size_t, Clock::time_point> leaving_;  // of those: offset -> when they are released
+    std::multiset<std::uint64_t> waiting_;              // turns
     std::uint64_t last_turn_ = 0;
 };
 

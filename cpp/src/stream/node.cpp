@@ -51,7 +51,7 @@ Rail::Rail(Node::Impl& node_, std::size_t index_, const FabricOptions& fabric_op
     : node(node_),
       index(index_),
       fabric(fabric_options),
-      region(fabric, node.memory.span(), MemoryAccess::kLocal),
+      region(fabric, node.memory.span(), MemoryAccess::kLocal, node.memory.place()),
       endpoint(fabric, *this, endpoint_options) {}
 
 void Rail::on_arrival(std::uint32_t tag) noexcept {
@@ -92,7 +92,7 @@ void Rail::on_broken(const std::exception_ptr& error) noexcept {
 }
 
 Node::Impl::Impl(const NodeOptions& options)
-    : memory(options.arena_bytes), arena(options.arena_bytes), window_bytes(options.window_bytes) {
+    : memory(options), arena(options.arena_bytes), window_bytes(options.window_bytes) {
     if (options.more_rails.size() >= kMaxRails)
         throw InvalidArgument(text("a node with ", options.more_rails.size() + 1, " rails was asked for; at most ",
                                    kMaxRails, " are possible"));
@@ -100,9 +100,15 @@ Node::Impl::Impl(const NodeOptions& options)
         throw InvalidArgument(text("NodeOptions: floor is ", options.floor, "; it has to be 0 or more, and below 1"));
     queue = std::make_unique<SendQueue>(options.more_rails.size() + 1, options.floor);
     rails.reserve(options.more_rails.size() + 1);  // the first one's thread looks into it while the others are made
-    rails.push_back(std::make_unique<Rail>(*this, 0, options.fabric, options.endpoint));
-    for (const FabricOptions& fabric : options.more_rails)
+    const auto add_rail = [&](FabricOptions fabric) {
+        fabric.device_memory = memory.path() == DevicePath::kDirect;
         rails.push_back(std::make_unique<Rail>(*this, rails.size(), fabric, options.endpoint));
+    };
+    add_rail(options.fabric);
+    for (const FabricOptions& fabric : options.more_rails) add_rail(fabric);
+    if (memory.path() == DevicePath::kNone) return;
+    encoding.emplace(options.device);
+    decoding.emplace(options.device);
 }
 
 Node::Impl::~Impl() = default;
@@ -205,6 +211,12 @@ std::uint32_t Node::chunk_bytes_for(PeerId peer) const noexcept {
     if (rate <= 0) return kDefaultChunkBytes;
     const auto bytes = static_cast<std::uint32_t>(std::clamp(rate * kSeconds, double{kLeast}, double{kMost}));
     return std::bit_floor(bytes);
+}
+DevicePath Node::device_path() const noexcept {
+    return impl_->memory.path();
+}
+const std::string& Node::why_not_direct() const noexcept {
+    return impl_->memory.why_not_direct();
 }
 NodeMetrics Node::metrics() const noexcept {
     NodeMetrics metrics = impl_->metrics.read();

@@ -4,13 +4,15 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
-#include "lynx/buffer.hpp"
 #include "lynx/node.hpp"
 #include "lynx/plane_receiver.hpp"
 #include "stream/arena.hpp"
+#include "stream/arena_memory.hpp"
+#include "stream/device_lanes.hpp"
 #include "stream/metrics.hpp"
 
 namespace lynx {
@@ -68,13 +70,16 @@ struct Node::Impl {
     void remove_peer(PeerId peer) noexcept;
 
     MetricCounters metrics;
-    Buffer memory;
+    ArenaMemory memory;
     Arena arena;
     SlotTable slots;
     std::unique_ptr<SendQueue> queue;
     const std::uint64_t window_bytes;  // 0: measured
     std::atomic<PeerId> last_peer = 0;
-    std::vector<std::unique_ptr<Rail>> rails;  // last: their threads call into all of the above
+    std::vector<std::unique_ptr<Rail>> rails;  // their threads call into all of the above
+    // Last: what is on them may end a transfer's state, and wake the rails. Only with a device.
+    std::optional<DeviceLanes> encoding;
+    std::optional<DeviceLanes> decoding;
 };
 
 }  // namespace lynx

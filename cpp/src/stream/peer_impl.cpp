@@ -62,14 +62,14 @@ void Peer::Impl::throw_if_lost() {
     if (lost) std::rethrow_exception(lost);
 }
 
-void Peer::Impl::lose(const std::exception_ptr& cause) noexcept {
+void Peer::Impl::lose(const std::exception_ptr& cause, bool ended) noexcept {
     const std::lock_guard lock(mutex);
     if (!lost) lost = cause;
     // What the receiver has confirmed cannot fail any more: a peer may leave right after that.
     for (const auto& [id, request] : outgoing)
         if (const auto sender = request.sender.lock(); sender && !request.done) sender->fail(lost);
     for (const auto& [id, request] : incoming)
-        if (const auto receiver = request.receiver.lock()) receiver->fail(lost);
+        if (const auto receiver = request.receiver.lock()) receiver->lose(lost, ended);
     changed.notify_all();
 }
 

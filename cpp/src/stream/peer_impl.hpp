@@ -34,7 +34,7 @@ struct Peer::Impl final : LinkHandler {
     [[nodiscard]] std::optional<std::vector<std::byte>> next(std::deque<std::vector<std::byte>>& queue,
                                                              Deadline deadline);
     /// Fails everything that hangs on this peer. The first cause stays.
-    void lose(const std::exception_ptr& cause) noexcept;
+    void lose(const std::exception_ptr& cause, bool ended = false) noexcept;
     /// Ends the connection; everything that hangs on it fails.
     void close() noexcept;
     void throw_if_lost();  // the mutex is held
@@ -55,7 +55,7 @@ struct Peer::Impl final : LinkHandler {
     void on_link_down() noexcept override;
     void on_link_up() override;
     void on_missed_heartbeat() noexcept override { node.impl()->metrics.heartbeats_missed.add(); }
-    void on_link_lost(const std::exception_ptr& cause) noexcept override { lose(cause); }
+    void on_link_lost(const std::exception_ptr& cause, bool ended) noexcept override { lose(cause, ended); }
 
     /// Room for a transfer of this side. Throws Timeout, ArenaFull, PeerLost, and what `poll` throws.
     [[nodiscard]] ArenaBlock take_room(std::size_t bytes, Deadline deadline, const std::function<void()>& poll);

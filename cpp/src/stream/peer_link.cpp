@@ -27,6 +27,11 @@ constexpr auto kTakeOverDeadline = std::chrono::seconds(2);
 constexpr auto kRedialDeadline = std::chrono::seconds(1);  // of one try
 constexpr auto kRedialPause = milliseconds(100);
 
+/// Nothing is known of the peer but that nothing is heard of it.
+struct Silence : PeerLost {
+    using PeerLost::PeerLost;
+};
+
 std::string in_seconds(Clock::duration time) {
     const auto tenths = std::chrono::duration_cast<milliseconds>(time).count() / 100;
     return text(tenths / 10, ".", tenths % 10, " s");
@@ -152,6 +157,7 @@ void PeerLink::write() noexcept {
 
 void PeerLink::read(const std::stop_token& stop) {
     std::exception_ptr cause;
+    bool ended = false;
     try {
         while (!stop.stop_requested()) {
             std::shared_ptr<ControlChannel> channel;
@@ -163,9 +169,14 @@ void PeerLink::read(const std::stop_token& stop) {
             try {
                 listen(stop, *channel);
                 continue;
+            } catch (const Silence& e) {
+                ended = false;
+                broken = e.what();
             } catch (const PeerLost& e) {
+                ended = true;
                 broken = e.what();
             } catch (const Timeout& e) {  // of half a frame, either way: it stopped in the middle of it
+                ended = false;
                 broken = e.what();
             }
             reconnect(broken, stop);
@@ -174,7 +185,7 @@ void PeerLink::read(const std::stop_token& stop) {
     } catch (...) {
         cause = std::current_exception();
     }
-    handler_.on_link_lost(cause);
+    handler_.on_link_lost(cause, ended);
     abort();
 }
 
@@ -198,9 +209,9 @@ void PeerLink::listen(const std::stop_token& stop, ControlChannel& channel) {
             for (; heartbeats_due < silent / options_.heartbeat_interval; ++heartbeats_due)
                 if (heartbeats_due > 0) handler_.on_missed_heartbeat();
             if (silent >= options_.lost_after)
-                throw PeerLost(text("the peer at ", peer_name(), " has been silent for ", in_seconds(silent),
-                                    ", without a heartbeat: it was stopped, or the link to it is cut; connect anew to "
-                                    "go on"));
+                throw Silence(text("the peer at ", peer_name(), " has been silent for ", in_seconds(silent),
+                                   ", without a heartbeat: it was stopped, or the link to it is cut; connect anew to "
+                                   "go on"));
             const std::lock_guard lock(mutex_);
             if (write_error_) std::rethrow_exception(write_error_);
         }

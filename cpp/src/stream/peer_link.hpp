@@ -34,8 +34,9 @@ class LinkHandler {
     virtual void on_link_down() noexcept = 0;
     /// It is there. Messages of the old one that had not come are sent again by themselves.
     virtual void on_link_up() = 0;
-    /// The connection has ended, and this is why. The last call.
-    virtual void on_link_lost(const std::exception_ptr& cause) noexcept = 0;
+    /// The connection has ended, and this is why; `ended` if the peer has ended it, and has not fallen silent. The last
+    /// call.
+    virtual void on_link_lost(const std::exception_ptr& cause, bool ended) noexcept = 0;
 
    protected:
     ~LinkHandler() = default;

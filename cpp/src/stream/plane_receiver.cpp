@@ -1,10 +1,12 @@
 #include "lynx/plane_receiver.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 #include "stream/receive_state.hpp"
+#include "stream/tensor_head.hpp"
 
 namespace lynx {
 
@@ -122,11 +124,10 @@ MutableTensorView view_of(const MutableTensorView& whole, const ManifestTensor& 
     return view;
 }
 
-}  // namespace
-
-void PlaneReceiver::decode(std::uint32_t layer, TensorRole role, unsigned part,
-                           const MutableTensorView& destination) const {
-    const State& s = *state_;
+/// Calls `decode(piece, view)` for each piece of K or V of a layer with the part of `destination` that it fills.
+template <class Decode>
+void for_each_piece(const PlaneReceiver::State& s, std::uint32_t layer, TensorRole role, unsigned part,
+                    const MutableTensorView& destination, Decode decode) {
     const auto pieces = s.layout.pieces(layer, role);
     const std::string_view name = role == TensorRole::kKey ? "K" : "V";
     if (pieces.empty())
@@ -137,29 +138,103 @@ void PlaneReceiver::decode(std::uint32_t layer, TensorRole role, unsigned part,
             throw InvalidArgument(text(name, " of layer ", layer, " was asked for through part ", part,
                                        ", which has not arrived: wait for it first"));
     }
+    if (pieces.size() == 1) return decode(pieces.front(), destination);
     const ManifestTensor& first = s.manifest.tensors[pieces.front()];
-    if (pieces.size() > 1) {
-        const ManifestTensor& last = s.manifest.tensors[pieces.back()];
-        const std::array<std::int64_t, 3> shape{last.first_head + last.spec.heads - first.first_head,
-                                                last.first_token + last.spec.tokens - first.first_token,
-                                                first.spec.head_dim};
-        if (destination.shape != shape)
-            throw InvalidArgument(text(name, " of layer ", layer, " is [", shape[0], ", ", shape[1], ", ", shape[2],
-                                       "] and was to be decoded into [", destination.shape[0], ", ",
-                                       destination.shape[1], ", ", destination.shape[2], "]"));
-    }
-    for (const std::uint32_t piece : pieces) {
-        const Extent place = s.layout.coded(piece);
-        const PlaneLayout& layout = s.layout.tensor(piece);
-        const ByteSpan coded = s.memory().subspan(place.offset, place.bytes);
-        const MutableTensorView view =
-            pieces.size() == 1 ? destination
-                               : view_of(destination, s.manifest.tensors[piece], first.first_head, first.first_token);
-        if (part >= kExactPart && layout.has_exact())
-            s.codec.decode_exact(layout, coded, view);
+    const ManifestTensor& last = s.manifest.tensors[pieces.back()];
+    const std::array<std::int64_t, 3> shape{last.first_head + last.spec.heads - first.first_head,
+                                            last.first_token + last.spec.tokens - first.first_token,
+                                            first.spec.head_dim};
+    if (destination.shape != shape)
+        throw InvalidArgument(text(name, " of layer ", layer, " is [", shape[0], ", ", shape[1], ", ", shape[2],
+                                   "] and was to be decoded into [", destination.shape[0], ", ", destination.shape[1],
+                                   ", ", destination.shape[2], "]"));
+    for (const std::uint32_t piece : pieces)
+        decode(piece, view_of(destination, s.manifest.tensors[piece], first.first_head, first.first_token));
+}
+
+/// What is to be decoded of one piece.
+struct Coded {
+    const PlaneLayout& layout;
+    ByteSpan bytes;
+    bool exact;
+    unsigned planes;
+    std::size_t part_end;  ///< of `bytes`, through the last part that is read
+};
+
+Coded coded_of(const PlaneReceiver::State& s, std::uint32_t piece, unsigned part) {
+    const Extent place = s.layout.coded(piece);
+    const PlaneLayout& layout = s.layout.tensor(piece);
+    const bool exact = part >= kExactPart && layout.has_exact() && place.bytes != 0;
+    const unsigned last = std::min(part, layout.parts() - 1);
+    return {layout, s.memory().subspan(place.offset, place.bytes), exact, layout.planes_through(last),
+            exact ? layout.part(kExactPart).offset + TensorHead::exact_bytes(s.layout, piece, s.memory())
+                  : layout.part(last).end()};
+}
+
+}  // namespace
+
+void PlaneReceiver::decode(std::uint32_t layer, TensorRole role, unsigned part,
+                           const MutableTensorView& destination) const {
+    const State& s = *state_;
+    s.node.memory.check_host("decoded");
+    for_each_piece(s, layer, role, part, destination, [&](std::uint32_t piece, const MutableTensorView& view) {
+        const Coded coded = coded_of(s, piece, part);
+        if (coded.exact)
+            s.codec.decode_exact(coded.layout, coded.bytes, view);
         else
-            s.codec.decode(layout, coded, layout.planes_through(std::min(part, layout.parts() - 1)), view);
-    }
+            s.codec.decode(coded.layout, coded.bytes, coded.planes, view);
+    });
+}
+
+void PlaneReceiver::decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination,
+                           OnDevice order) const {
+    State& s = *state_;
+    s.node.memory.check_device("decoded");
+    s.node.memory.flush_remote_writes();
+    const bool direct = s.node.memory.path() == DevicePath::kDirect;
+    for_each_piece(s, layer, role, part, destination, [&](std::uint32_t piece, const MutableTensorView& view) {
+        const Coded coded = coded_of(s, piece, part);
+        const auto start = [&](DeviceStream& stream, ByteSpan staging) {
+            if (!direct) stream.copy(coded.bytes.first(coded.part_end), staging.first(coded.part_end));
+            const ByteSpan bytes = direct ? coded.bytes : staging;
+            stream.follow(order.stream);
+            if (coded.exact)
+                stream.decode_exact(coded.layout, bytes, view);
+            else
+                stream.decode(coded.layout, bytes, coded.planes, view);
+            stream.precede(order.stream);
+        };
+        // Holds the state, and so the slot, until the device lets go of it.
+        const auto finish = [state = state_, layer](DeviceStream&, ByteSpan, const DeviceOutcome& outcome,
+                                                    std::exception_ptr error) {
+            if (error) state->fail(error);
+            if (!error && outcome.exact_fault)
+                error = std::make_exception_ptr(
+                    CorruptData(text("layer ", layer,
+                                     ": the exact tier's bytes do not hold together; what was decoded from them is "
+                                     "not the source")));
+            state->end_decode(error);
+        };
+        s.begin_decode();
+        try {
+            s.node.decoding->run(direct ? 0 : coded.bytes.size(), start, finish);
+        } catch (const CudaError&) {
+            s.end_decode(nullptr);
+            s.fail(std::current_exception());
+            throw;
+        } catch (...) {
+            s.end_decode(nullptr);
+            throw;
+        }
+    });
+}
+
+bool PlaneReceiver::wait_decoded(Deadline deadline) const {
+    State& s = *state_;
+    std::unique_lock lock(s.mutex);
+    const bool done = s.changed.wait_until(lock, deadline.at(), [&] { return s.decoding == 0; });
+    if (s.decode_error) std::rethrow_exception(std::exchange(s.decode_error, nullptr));
+    return done;
 }
 
 void PlaneReceiver::fail(const std::exception_ptr& error) noexcept {

@@ -8,7 +8,6 @@
 #include "lynx/error.hpp"
 #include "stream/send_queue.hpp"
 #include "stream/send_state.hpp"
-#include "stream/tensor_head.hpp"
 
 namespace lynx {
 
@@ -55,44 +54,81 @@ PlaneSender::~PlaneSender() {
 void PlaneSender::put(std::uint32_t layer, TensorRole role, const TensorView& source, std::uint32_t first_token,
                       std::uint32_t first_head) {
     State& s = *state_;
-    const auto pieces = s.layout.pieces(layer, role);
-    const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](std::uint32_t i) {
-        return s.manifest.tensors[i].first_token == first_token && s.manifest.tensors[i].first_head == first_head;
-    });
-    const auto name = [&] {
-        return text(role == TensorRole::kKey ? "K" : "V", " of layer ", layer, " from token ", first_token,
-                    " and head ", first_head, " on");
-    };
-    if (piece == pieces.end()) throw InvalidArgument(text(name(), " was put; the manifest has no such tensor"));
-    const std::uint32_t tensor = *piece;
-    const PlaneLayout& layout = s.layout.tensor(tensor);
-    std::uint64_t seed = 0;
-    {
-        const std::lock_guard lock(s.mutex);
-        if (s.error) std::rethrow_exception(s.error);
-        if (s.put[tensor]) throw InvalidArgument(text(name(), " was put twice"));
-        seed = s.grant.seed;
-    }
-    const ByteSpan slot = s.memory();
-    const Extent place = s.layout.coded(tensor);
-    const ByteSpan coded = slot.subspan(place.offset, place.bytes);
+    s.node.memory.check_host("put");
+    const State::Claim claim = s.claim(layer, role, first_token, first_head);
+    const PlaneLayout& layout = s.layout.tensor(claim.tensor);
+    const Extent place = s.layout.coded(claim.tensor);
+    const ByteSpan coded = s.memory().subspan(place.offset, place.bytes);
     const EncodeStats stats = s.codec.encode(source, layout, coded);
     std::uint64_t exact_bytes = 0;
-    if (layout.has_exact()) {
-        exact_bytes = layout.exact_index().bytes + s.codec.encode_exact(source, layout, coded);
-        // The last write ends on a cache line: what another request has left in this memory is not the receiver's to
-        // see.
-        const Extent exact = s.layout.exact_extent(tensor, exact_bytes);
-        const ByteSpan sent = slot.subspan(exact.offset, exact.bytes);
-        if (sent.size() > exact_bytes) std::memset(sent.data() + exact_bytes, 0, sent.size() - exact_bytes);
+    if (layout.has_exact()) exact_bytes = layout.exact_index().bytes + s.codec.encode_exact(source, layout, coded);
+    s.finish_put(claim, exact_bytes, stats.nonfinite_vectors);
+}
+
+namespace {
+
+/// On the lanes' thread: the planes and the exact tier's index are in the arena, and the rest of that tier follows now
+/// that its length is known. Returns how much of the exact part is used.
+std::uint64_t fetch_exact(const PlaneLayout& layout, DeviceStream& stream, ConstByteSpan staging, ByteSpan coded) {
+    if (!layout.has_exact()) return 0;
+    const Extent index = layout.exact_index();
+    const Extent payload = layout.exact_payload();
+    std::uint32_t end = 0;  // of the last group, in words of 8 bytes
+    if (index.bytes != 0) std::memcpy(&end, coded.data() + index.end() - sizeof end, sizeof end);
+    const std::uint64_t used = 8 * std::uint64_t{end};
+    if (used > payload.bytes)
+        throw CorruptData(text("the device coded an exact tier of ", used, " bytes; ", payload.bytes,
+                               " is the most there can be: its memory was written by somebody else"));
+    stream.copy(staging.subspan(payload.offset, used), coded.subspan(payload.offset, used));
+    (void)stream.wait();
+    return index.bytes + used;
+}
+
+}  // namespace
+
+void PlaneSender::put(std::uint32_t layer, TensorRole role, const TensorView& source, OnDevice order,
+                      std::uint32_t first_token, std::uint32_t first_head) {
+    State& s = *state_;
+    s.node.memory.check_device("put");
+    const State::Claim claim = s.claim(layer, role, first_token, first_head);
+    const PlaneLayout& layout = s.layout.tensor(claim.tensor);
+    const bool direct = s.node.memory.path() == DevicePath::kDirect;
+    const ByteSpan slot = s.memory();
+    const Extent place = s.layout.coded(claim.tensor);
+    const ByteSpan coded = slot.subspan(place.offset, place.bytes);
+    const ByteSpan head = slot.subspan(s.layout.head(claim.tensor).offset, s.layout.head(claim.tensor).bytes);
+    const auto start = [&](DeviceStream& stream, ByteSpan staging) {
+        stream.follow(order.stream);
+        stream.encode(source, layout, direct ? coded : staging);
+        stream.precede(order.stream);
+        if (direct) return stream.clear(head);  // all that it says without checksums and an exact tier
+        const std::size_t known = layout.has_exact() ? layout.exact_payload().offset : place.bytes;
+        stream.copy(staging.first(known), coded.first(known));
+    };
+    // Holds the state, and so the slot, until the device lets go of it.
+    const auto finish = [state = state_, claim, direct, coded](DeviceStream& stream, ByteSpan staging,
+                                                               const DeviceOutcome& outcome,
+                                                               const std::exception_ptr& error) {
+        try {
+            if (error) std::rethrow_exception(error);
+            if (direct) {
+                state->on_put(claim.tensor, 0, outcome.nonfinite_vectors);
+                return state->node.wake();
+            }
+            const PlaneLayout& coding = state->layout.tensor(claim.tensor);
+            state->finish_put(claim, fetch_exact(coding, stream, staging, coded), outcome.nonfinite_vectors);
+        } catch (...) {
+            state->fail(std::current_exception());
+        }
+    };
+    try {
+        s.node.encoding->run(direct ? 0 : place.bytes, start, finish);
+    } catch (const CudaError&) {
+        s.fail(std::current_exception());
+        throw;
     }
-    {
-        const std::lock_guard lock(s.mutex);
-        s.layout.trim_exact(tensor, exact_bytes);
-    }
-    if (place.bytes != 0) TensorHead::write(s.layout, tensor, exact_bytes, seed, slot);
-    s.on_put(tensor, exact_bytes, stats.nonfinite_vectors);
-    s.node.wake();
+    const std::lock_guard lock(s.mutex);
+    s.put[claim.tensor] = true;
 }
 
 void PlaneSender::set_priority(const Priority& priority) {

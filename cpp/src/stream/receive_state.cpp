@@ -17,6 +17,8 @@ constexpr auto kLostAfter = std::chrono::milliseconds(40);
 /// How long after a sender has stopped, and after the last arrival, what it has posted and has not arrived counts as
 /// lost.
 constexpr auto kLostAfterStop = std::chrono::milliseconds(250);
+/// For what a process has left in sockets when it ended.
+constexpr auto kHalfIn = std::chrono::seconds(2);
 /// A chunk that was asked for so often and did not come whole never will.
 constexpr std::uint8_t kMostAsked = 8;
 
@@ -32,7 +34,8 @@ Manifest foreseen(Manifest manifest, const ReceiverOptions& options) {
 
 std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
     std::vector<MemoryRegion> regions;
-    for (const auto& rail : node.rails) regions.emplace_back(rail->fabric, memory);
+    for (const auto& rail : node.rails)
+        regions.emplace_back(rail->fabric, memory, MemoryAccess::kRemoteWrite, node.memory.place());
     return regions;
 }
 
@@ -41,7 +44,7 @@ std::vector<MemoryRegion> open_regions(Node::Impl& node, ByteSpan memory) {
 PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const ReceiverOptions& options, ArenaBlock room)
     : node(node_),
       manifest(foreseen(std::move(manifest_), options)),
-      layout(manifest),
+      layout(node.memory.fitting(manifest)),
       bytes_per_second(options.bytes_per_second),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
       block(room.taken() ? std::move(room) : node.arena.allocate(layout.bytes())),
@@ -66,8 +69,13 @@ PlaneReceiver::State::~State() {
     node.slots.remove(slot);
     if (!counted && slot != SlotTable::kNoSlot)
         (complete() ? node.metrics.received.done : node.metrics.received.cancelled).add();
-    // Otherwise a write of a sender that has not been heard of may still come: the memory stays taken.
-    if (!settled && !complete()) block.keep();
+    if (settled || complete()) return;
+    // The keys have ended, but a write that was half in goes on in some providers: soon over if the sender is gone; of
+    // one that is stopped, or cut off, it may come whenever it goes on.
+    if (sender_gone)
+        block.give_back_after(kHalfIn);
+    else
+        block.keep();
 }
 
 void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
@@ -99,6 +107,7 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
     if (again || chunks[number] != Chunk::kGood) return;
     // What the exact part does not use will never come.
     const Extent exact = layout.part(chunk.tensor, kExactPart);
+    if (layout.parts() <= kExactPart) return check_rest(number, chunk.tensor);
     const std::uint64_t used = TensorHead::exact_bytes(layout, chunk.tensor, memory());
     if (used > exact.bytes) {
         end(std::make_exception_ptr(
@@ -111,9 +120,12 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
         leave(n, chunk.tensor, kExactPart, Chunk::kUnused);
     revision.part_bytes[kExactPart] -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
     layout.trim_exact(chunk.tensor, used);
-    const std::uint32_t end_chunk =
-        chunk.tensor + 1 < layout.tensors() ? layout.first_chunk(chunk.tensor + 1) : layout.chunks();
-    for (std::uint32_t n = number + 1; n < end_chunk; ++n)
+    check_rest(number, chunk.tensor);
+}
+
+void PlaneReceiver::State::check_rest(std::uint32_t first, std::uint32_t tensor) {
+    const std::uint32_t end_chunk = tensor + 1 < layout.tensors() ? layout.first_chunk(tensor + 1) : layout.chunks();
+    for (std::uint32_t n = first + 1; n < end_chunk; ++n)
         if (chunks[n] == Chunk::kUnchecked) check(n, layout.chunk(n));
 }
 
@@ -168,6 +180,12 @@ void PlaneReceiver::State::end(const std::exception_ptr& cause) {
 void PlaneReceiver::State::notify() noexcept {
     changed.notify_all();
     if (signal) signal->ring();
+}
+
+void PlaneReceiver::State::lose(const std::exception_ptr& cause, bool ended) noexcept {
+    const std::lock_guard lock(mutex);
+    sender_gone = sender_gone || ended;
+    end(cause);
 }
 
 void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
@@ -269,6 +287,18 @@ std::vector<std::uint8_t> PlaneReceiver::State::arrived() const {
     std::transform(chunks.begin(), chunks.end(), here.begin(),
                    [](Chunk c) { return std::uint8_t{c == Chunk::kGood || c == Chunk::kUnused}; });
     return here;
+}
+
+void PlaneReceiver::State::begin_decode() {
+    const std::lock_guard lock(mutex);
+    decoding += 1;
+}
+
+void PlaneReceiver::State::end_decode(const std::exception_ptr& cause) {
+    const std::lock_guard lock(mutex);
+    decoding -= 1;
+    if (!decode_error) decode_error = cause;
+    changed.notify_all();
 }
 
 bool PlaneReceiver::State::tensor_ready(std::uint32_t tensor, unsigned part) const {

@@ -49,6 +49,9 @@ struct PlaneReceiver::State {
     void on_arrival(std::uint32_t chunk) noexcept;
 
     void fail(const std::exception_ptr& error) noexcept;
+    /// Fails, too. `ended`: the sender has closed the connection or its process has ended; otherwise it may be stopped,
+    /// and go on some day.
+    void lose(const std::exception_ptr& cause, bool ended) noexcept;
     [[nodiscard]] bool settle(std::uint64_t chunks_posted, Deadline deadline) noexcept;
 
     // For whoever carries messages to the sender (see stream/peer_messages.hpp).
@@ -63,6 +66,10 @@ struct PlaneReceiver::State {
     [[nodiscard]] Grant grant_anew();
     /// One byte a chunk: 1 if it is here.
     [[nodiscard]] std::vector<std::uint8_t> arrived() const;
+
+    // Around the work on a device that reads the slot.
+    void begin_decode();
+    void end_decode(const std::exception_ptr& error);
 
     // The mutex is held.
     /// All parts 0..part of tensor are in.
@@ -104,17 +111,21 @@ struct PlaneReceiver::State {
     Clock::time_point settling_since{};
     Revision revision;
     std::uint64_t arrivals = 0;
-    bool settled = false;  // the sender has stopped, and what it posted is in
-    bool counted = false;  // its outcome is among the metrics
+    bool settled = false;      // the sender has stopped, and what it posted is in
+    bool sender_gone = false;  // its process, or its end of the connection, is no more
+    bool counted = false;      // its outcome is among the metrics
     std::exception_ptr error;
     Timeline times;
-    unsigned parts_ready = 0;  // of all tensors
+    unsigned parts_ready = 0;         // of all tensors
+    std::size_t decoding = 0;         // pieces that a device is at
+    std::exception_ptr decode_error;  // what went wrong there, until somebody is told
 
    private:
     // The mutex is held.
     void notify() noexcept;
     void check(std::uint32_t number, const SlotLayout::Chunk& chunk);
     void check_first(std::uint32_t number, const SlotLayout::Chunk& chunk);
+    void check_rest(std::uint32_t first, std::uint32_t tensor);
     void take(std::uint32_t number, const SlotLayout::Chunk& chunk, bool intact);
     void leave(std::uint32_t number, std::uint32_t tensor, unsigned part, Chunk state);
     void end(const std::exception_ptr& cause);

@@ -1,11 +1,13 @@
 #include "stream/send_state.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "core/text.hpp"
 #include "lynx/error.hpp"
 #include "stream/arrival_tag.hpp"
+#include "stream/tensor_head.hpp"
 
 namespace lynx {
 
@@ -23,7 +25,7 @@ PlaneSender::State::State(Node::Impl& node_, PeerId peer_, Manifest manifest_, c
     : node(node_),
       peer(peer_),
       manifest(std::move(manifest_)),
-      layout(manifest),
+      layout(node.memory.fitting(manifest)),
       codec(options.codec != nullptr ? *options.codec : Codec::best()),
       block(room.taken() ? std::move(room) : node.arena.allocate(layout.bytes())),
       grant(grant_),
@@ -184,6 +186,41 @@ Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerI
             .remote_key = region.key,
             .tag = ArrivalTag{grant.slot, number}.pack(),
             .cookie = cookie};
+}
+
+PlaneSender::State::Claim PlaneSender::State::claim(std::uint32_t layer, TensorRole role, std::uint32_t at_token,
+                                                    std::uint32_t at_head) {
+    const auto pieces = layout.pieces(layer, role);
+    const auto piece = std::find_if(pieces.begin(), pieces.end(), [&](std::uint32_t i) {
+        return manifest.tensors[i].first_token == at_token && manifest.tensors[i].first_head == at_head;
+    });
+    const auto name = [&] {
+        return text(role == TensorRole::kKey ? "K" : "V", " of layer ", layer, " from token ", at_token, " and head ",
+                    at_head, " on");
+    };
+    if (piece == pieces.end()) throw InvalidArgument(text(name(), " was put; the manifest has no such tensor"));
+    const std::lock_guard lock(mutex);
+    if (error) std::rethrow_exception(error);
+    if (put[*piece]) throw InvalidArgument(text(name(), " was put twice"));
+    return {*piece, grant.seed};
+}
+
+void PlaneSender::State::finish_put(const Claim& claim, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors) {
+    const ByteSpan slot = memory();
+    if (layout.tensor(claim.tensor).has_exact()) {
+        // The last write ends on a cache line: what another request has left in this memory is not the receiver's to
+        // see.
+        const Extent extent = layout.exact_extent(claim.tensor, exact_bytes);
+        const ByteSpan sent = slot.subspan(extent.offset, extent.bytes);
+        if (sent.size() > exact_bytes) std::memset(sent.data() + exact_bytes, 0, sent.size() - exact_bytes);
+    }
+    {
+        const std::lock_guard lock(mutex);
+        layout.trim_exact(claim.tensor, exact_bytes);
+    }
+    if (layout.coded(claim.tensor).bytes != 0) TensorHead::write(layout, claim.tensor, exact_bytes, claim.seed, slot);
+    on_put(claim.tensor, exact_bytes, nonfinite_vectors);
+    node.wake();
 }
 
 void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors) {

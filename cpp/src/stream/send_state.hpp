@@ -52,6 +52,14 @@ struct PlaneSender::State {
     /// A transfer that starts among others begins with what they have had.
     void start_at(double served);
 
+    /// The tensor that is to be put, and the transfer's seed. Throws InvalidArgument, or what ended the transfer.
+    struct Claim {
+        std::uint32_t tensor;
+        std::uint64_t seed;
+    };
+    [[nodiscard]] Claim claim(std::uint32_t layer, TensorRole role, std::uint32_t at_token, std::uint32_t at_head);
+    /// A tensor is coded in memory that the host can read: writes its head, and queues it.
+    void finish_put(const Claim& claim, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
     /// A tensor is coded: its chunks may go.
     void on_put(std::uint32_t tensor, std::uint64_t exact_bytes, std::uint64_t nonfinite_vectors);
     /// What the receiver is about to be told. Throws InvalidArgument for a negative one and for a second one, or what
@@ -106,7 +114,7 @@ struct PlaneSender::State {
     enum class Chunk : std::uint8_t { kNotPut, kPending, kTaken, kWritten, kUnused };
     std::vector<Chunk> chunks;
     std::array<std::set<std::uint32_t>, kMaxParts> pending;
-    std::vector<bool> put;
+    std::vector<bool> put;  // or being coded on a device
     std::uint32_t tensors_put = 0;
     std::array<std::uint32_t, kMaxParts> unwritten{};  // chunks of each part, those not put included
     SendProgress progress;

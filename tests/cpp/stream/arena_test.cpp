@@ -156,5 +156,15 @@ TEST(Arena, RefusesSizesNearTheEndOfTheAddressSpace) {
     EXPECT_EQ(arena.free_bytes(), 8192u);
 }
 
+TEST(Arena, ABlockMayBeGivenBackLater) {
+    Arena arena(8192);
+    ArenaBlock later = arena.allocate(4096);
+    later.give_back_after(std::chrono::milliseconds(50));
+    EXPECT_FALSE(later.taken());
+    EXPECT_EQ(arena.free_bytes(), 4096u);
+    const auto room = arena.wait(8192, arena.next_turn(), Deadline::after(std::chrono::seconds(10)));
+    EXPECT_TRUE(room) << "who waits gets it then";
+}
+
 }  // namespace
 }  // namespace lynx

@@ -100,7 +100,7 @@ TEST(Manifest, WithDamagedBytesIsReadOrRefusedButNeverWorse) {
 
 // Layer 0's K in pieces of (first_token, tokens, first_head, heads).
 Manifest in_pieces(const std::vector<std::array<std::uint32_t, 4>>& pieces) {
-    Manifest m{.request_id = 1, .model = "test", .tensors = {}};
+    Manifest m{.request_id = 1, .model = "test", .chunk_bytes = kMinChunkBytes, .tensors = {}};
     for (const auto& [first_token, tokens, first_head, heads] : pieces)
         m.tensors.push_back(
             {0, TensorRole::kKey, {.heads = heads, .tokens = tokens, .head_dim = 64}, first_token, first_head});

@@ -114,7 +114,8 @@ TEST_F(Metrics, OfBothEndsTellTheSameBytesByTier) {
         EXPECT_EQ(out.failed_writes + out.resent_chunks + in.damaged_chunks + in.duplicate_chunks + in.stray_writes,
                   0u);
     }
-    EXPECT_EQ(decode_.metrics().slots_taken, 0u);
+    // The rail may still be at the last arrival.
+    EXPECT_TRUE(eventually([&] { return decode_.metrics().slots_taken == 0; }));
     EXPECT_EQ(prefill_.metrics().sent, (Outcomes{.done = 1}));
     EXPECT_TRUE(eventually([&] { return prefill_.metrics().arena_used_bytes == 0; }));
     prefill_.remove_peer(peer_);

@@ -92,6 +92,14 @@ TEST_P(ALostPeer, OfAReceiverIsToldInTimeAndTheNextRequestOfANewOneWorks) {
     EXPECT_LT(here.cache.error_of(*again, 1), 0.05F);
     next->finish(*again);
     EXPECT_TRUE(second.says("done"));
+
+    // Of a sender that is no more, nothing can land any more; one that is stopped may go on.
+    receiver.reset();
+    again.reset();
+    const Deadline patience = Deadline::after(signal() == SIGKILL ? 10s : 3s);
+    while (here.node.arena_free_bytes() < here.node.arena_bytes() && !patience.passed())
+        std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(here.node.arena_free_bytes() == here.node.arena_bytes(), signal() == SIGKILL);
 }
 
 using AStoppedPeer = EachProvider;

@@ -33,6 +33,28 @@ RESULTS: dict[str, Any] = {
             "copy_milliseconds": 1.0,
         }
     ],
+    "transfers": [
+        {
+            "provider": "shm",
+            "memory": "CUDA",
+            "path": "staged",
+            "why": "there is no way",
+            "source_bytes": 2e9,
+            "milliseconds": 1000.0,
+            "compared": 100,
+            "differing": 0,
+        },
+        {
+            "provider": "net",
+            "memory": "pinned",
+            "path": "failed",
+            "why": "it ended",
+            "source_bytes": 0,
+            "milliseconds": 0,
+            "compared": 0,
+            "differing": 0,
+        },
+    ],
 }
 
 
@@ -45,11 +67,18 @@ def test_without_a_device_it_says_so_and_succeeds(
 
 
 def test_a_difference_is_not_ok_and_neither_is_comparing_nothing() -> None:
-    assert [check["ok"] for check in gpu_check.to_checks(RESULTS)] == [True, False, False]
+    assert [check["ok"] for check in gpu_check.to_checks(RESULTS)] == [True, False, False, True, False]
 
 
 def test_the_table_has_speeds_and_fractions_of_a_copy() -> None:
-    assert gpu_check.table(RESULTS).splitlines()[-1].split() == ["encode", "64", "1000", "0.50"]
+    lines = gpu_check.table(RESULTS).splitlines()
+    assert lines[3].split() == ["encode", "64", "1000", "0.50"]
+    assert lines[-2].split() == ["shm", "CUDA", "2.00", "staged:", "there", "is", "no", "way"]
+    assert lines[-1].split() == ["net", "pinned", "0.00", "failed:", "it", "ended"]
+
+
+def test_without_transfers_the_table_says_so() -> None:
+    assert "transfers: skipped" in gpu_check.table(RESULTS | {"transfers": []})
 
 
 def test_at_the_deadline_a_command_ends_with_all_that_it_started() -> None:
