@@ -26,13 +26,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from lynx import metrics
 
 LAYERS = [(np.ones((2, 300, 64), np.float32),) * 2] * 2
+SHAPES = [(2, 64)] * 2
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 
 def transfer(pair: Pair, request_id: int = 1) -> lynx.Revision:
     """One whole transfer; what has arrived of it."""
     manifest = make_manifest(
-        LAYERS, CacheCoding(), request_id=request_id, model="ones", first_token=1, dtype=lynx.DType.F32
+        SHAPES, 300, CacheCoding(), request_id=request_id, model="ones", first_token=1, dtype=lynx.DType.F32
     )
     with ThreadPoolExecutor() as pool:
         sending = pool.submit(send_cache, pair.to_decode, manifest, LAYERS)

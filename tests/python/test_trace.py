@@ -19,6 +19,7 @@ from lynx.transfer import CacheCoding, make_manifest, send_cache
 from .conftest import Pair
 
 LAYERS = [(np.ones((2, 300, 64), np.float32),) * 2] * 3
+SHAPES = [(2, 64)] * 3
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
@@ -52,7 +53,7 @@ def slices(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def send(pair: Pair, trace: Trace, parts: int = 2) -> lynx.Revision:
     """One transfer, both ends in the trace."""
     coding = CacheCoding(parts=parts)
-    manifest = make_manifest(LAYERS, coding, request_id=7, model="ones", first_token=1, dtype=lynx.DType.F32)
+    manifest = make_manifest(SHAPES, 300, coding, request_id=7, model="ones", first_token=1, dtype=lynx.DType.F32)
     senders: list[lynx.PlaneSender] = []
     with ThreadPoolExecutor() as pool:
         sending = pool.submit(send_cache, pair.to_decode, manifest, LAYERS, on_granted=senders.append)
@@ -101,7 +102,9 @@ def test_events_of_one_track_follow_each_other(pair: Pair, tmp_path: Path) -> No
 
 def test_a_transfer_of_which_nothing_came_has_no_track(pair: Pair, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    manifest = make_manifest(LAYERS, CacheCoding(), request_id=1, model="ones", first_token=1, dtype=lynx.DType.F32)
+    manifest = make_manifest(
+        SHAPES, 300, CacheCoding(), request_id=1, model="ones", first_token=1, dtype=lynx.DType.F32
+    )
     with Trace(path, "decode") as trace:
         trace.add(lynx.PlaneReceiver(pair.decode, manifest))
     assert tracks_of(events_of(path)) == {}
