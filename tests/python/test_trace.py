@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import lynx
-from lynx.policies import Action, AnchorFirst
+from lynx.policies import Action, AnchorFirst, Tier
 from lynx.runtime import Committed, Done, Drafted, RolledBack, Started
 from lynx.trace import LoopTrace, Trace, merge
 from lynx.transfer import CacheCoding, make_manifest, send_cache
@@ -143,7 +143,7 @@ def test_the_decode_loop_tells_its_steps_on_a_track_of_its_own(tmp_path: Path) -
         time.sleep(0.004)
         loop.on_event(RolledBack(1))
         loop.on_event(Committed((6, 9), 1))
-        loop.on_event(Done((6, 9), True, 2, 1, 1))
+        loop.on_event(Done((6, 9), 2, True, Tier.RESIDUAL, 2, 1, 1))
     events = events_of(path)
     assert set(tracks_of(events).values()) == {"request 1 decode loop"}
     told = [(e["name"], e["ph"]) for e in events if e["ph"] != "M"]
