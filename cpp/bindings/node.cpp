@@ -42,8 +42,8 @@ void bind_node(nb::module_& m) {
             nb::arg("device").none() = nb::none(),
             "`more_hosts` are further local addresses, each a rail of its own. `window_bytes` pins what may be on its "
             "way to one peer over one rail; 0 goes by what is measured. `floor` is the share of bytes that each lower "
-            "class keeps while higher ones have something to send. The arena is of `memory`; PINNED and CUDA take a "
-            "`device`, whose tensors may then be sent and received.")
+            "class keeps while higher ones have something to send. `memory` is what the arena is made of: PINNED and "
+            "CUDA take a `device`, whose tensors may then be sent and received.")
         .def_prop_ro("device_path", &Node::device_path, "Which of them it is, found out at start by a registration.")
         .def_prop_ro("why_not_direct", &Node::why_not_direct, "Why that is not DIRECT, in words; empty if it is.")
         .def_prop_ro("rails", &Node::rails)

@@ -143,9 +143,8 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_a_manifest_comes_back_from_its_bytes() -> None:
-    manifest = lynx.Manifest(
-        9, [lynx.ManifestTensor(0, lynx.TensorRole.VALUE, SPEC)], model="m", first_token=3, chunk_bytes=65536
-    )
+    tensors = [lynx.ManifestTensor(0, lynx.TensorRole.VALUE, SPEC)]
+    manifest = lynx.Manifest(9, tensors, model="m", first_token=3, chunk_bytes=1 << 16)
     again = lynx.Manifest.parse(manifest.serialize())
     assert again == manifest
     assert again.tensors[0].spec == SPEC

@@ -128,13 +128,17 @@ INSTANTIATE_TEST_SUITE_P(Peers, ALostPeer,
                              return name + (std::get<1>(instance.param) == SIGKILL ? "_killed" : "_stopped");
                          });
 
+int shell(const std::string& command) {
+    return std::system(command.c_str());  // NOLINT(bugprone-command-processor): the test's own fixed words
+}
+
 // Runs `body` in a network namespace of this thread, and of what it starts; empty, or why that cannot be.
 std::string in_a_network_of_its_own(const std::function<void()>& body) {
     std::string reason;
     std::thread([&] {
         if (unshare(CLONE_NEWNET) != 0)
             reason = "no network namespace can be made: it takes root";
-        else if (std::system("ip link set lo up 2>/dev/null") != 0)
+        else if (shell("ip link set lo up 2>/dev/null") != 0)
             reason = "the command ip, of iproute2, is not there";
         else
             body();
@@ -143,7 +147,7 @@ std::string in_a_network_of_its_own(const std::function<void()>& body) {
 }
 
 int ip(const std::string& arguments) {
-    return std::system(("ip " + arguments).c_str());
+    return shell("ip " + arguments);
 }
 
 constexpr const char* kHere = "10.231.7.1";
@@ -157,9 +161,8 @@ struct Cable {
         const std::string inside = "nsenter -t " + there + " -n ip ";
         joined = process.says("alone") && ip("link add far0 type veth peer name far1") == 0 &&
                  ip("link set far1 netns " + there) == 0 &&
-                 std::system((inside + "addr add " + kThere + "/24 dev far1").c_str()) == 0 &&
-                 std::system((inside + "link set far1 up").c_str()) == 0 &&
-                 std::system((inside + "link set lo up").c_str()) == 0 &&
+                 shell(inside + "addr add " + kThere + "/24 dev far1") == 0 &&
+                 shell(inside + "link set far1 up") == 0 && shell(inside + "link set lo up") == 0 &&
                  ip(std::string("addr add ") + kHere + "/24 dev far0") == 0 && ip("link set far0 up") == 0;
         process.go_on();
     }
@@ -229,7 +232,7 @@ TEST(ASlowLink, IsNotALostPeerWhileLargeMessagesCrossIt) {
         Survivor here("auto", kHere);
         Cable cable("decode", "auto", here.listener.port());
         ASSERT_TRUE(cable.joined);
-        ASSERT_EQ(std::system("tc qdisc add dev far0 root tbf rate 800kbit burst 16k latency 50ms"), 0);
+        ASSERT_EQ(shell("tc qdisc add dev far0 root tbf rate 800kbit burst 16k latency 50ms"), 0);
         auto peer = here.listener.accept(Deadline::after(20s));
         ASSERT_TRUE(peer);
         peer->send_message(std::vector<std::byte>(500'000));  // five seconds of the link
