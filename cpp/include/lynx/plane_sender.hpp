@@ -88,7 +88,8 @@ class LYNX_API PlaneSender {
     [[nodiscard]] bool failed() const noexcept;
     /// Ends the transfer: pending chunks are dropped, and waiting calls throw `error`. The first error stays.
     void fail(const std::exception_ptr& error) noexcept;
-    /// After fail(): waits until nothing is with the provider any more; then the chunks that were ever posted.
+    /// After fail(): waits until nothing is with the provider any more; then the chunks that were ever posted, or 2^64
+    /// - 1 if a write was given up at its deadline and may land yet.
     [[nodiscard]] std::optional<std::uint64_t> wait_drained(Deadline deadline);
 
     struct State;  // cpp/src/stream/send_state.hpp
