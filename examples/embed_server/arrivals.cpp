@@ -8,8 +8,8 @@
 
 namespace {
 
-constexpr std::array<const char*, lynx::kMaxParts> kPartNames{"anchor", "residual"};
-constexpr std::array<const char*, lynx::kMaxParts> kCompleteEvents{"anchor complete", "all complete"};
+constexpr std::array<const char*, kParts> kPartNames{"anchor", "residual"};
+constexpr std::array<const char*, kParts> kCompleteEvents{"anchor complete", "all complete"};
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void Arrivals::watch(const std::stop_token& stop) {
 
 bool Arrivals::look() {
     const double now = ms_since(offered_);
-    for (unsigned part = 0; part < lynx::kMaxParts; ++part) {
+    for (unsigned part = 0; part < kParts; ++part) {
         auto& seen = seen_.at(part);
         for (std::uint32_t layer = 0; layer < seen.size(); ++layer) {
             if (seen[layer] || !receiver_.ready(layer, part)) continue;
@@ -46,7 +46,7 @@ bool Arrivals::look() {
             print_event(now, kCompleteEvents.at(part));
         }
     }
-    return receiver_.ready(lynx::kMaxParts - 1);
+    return receiver_.ready(kParts - 1);
 }
 
 void print_event(double ms, const char* what) {

@@ -10,6 +10,8 @@
 #include "lynx/deadline.hpp"
 #include "lynx/plane_receiver.hpp"
 
+inline constexpr unsigned kParts = 2;  ///< of this program's caches: anchor and residual
+
 /// Watches a receiver on a thread of its own and prints a line for each layer's part as it becomes complete, so that
 /// decoding in between does not blur the times. The receiver outlives it.
 class Arrivals {
@@ -28,8 +30,8 @@ class Arrivals {
 
     const lynx::PlaneReceiver& receiver_;
     lynx::Clock::time_point offered_;
-    std::array<std::vector<bool>, lynx::kMaxParts> seen_;
-    std::array<std::optional<double>, lynx::kMaxParts> complete_ms_;
+    std::array<std::vector<bool>, kParts> seen_;
+    std::array<std::optional<double>, kParts> complete_ms_;
     std::jthread thread_;  // last: stopped and joined before what it uses goes
 };
 

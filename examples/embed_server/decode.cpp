@@ -15,7 +15,7 @@ namespace {
 
 // Values of standard deviation 1 span about 6 after the rotation, of which 8 steps (V's 3 bits) or 256 (8 bits) are
 // made. Rotated back, an error is nearly normal, with step / sqrt(12) as its deviation; these are more than 7 of them.
-constexpr std::array<float, lynx::kMaxParts> kErrorBound{2.0f, 0.08f};
+constexpr std::array<float, kParts> kErrorBound{2.0f, 0.08f};
 
 struct Decoded {
     double ms = 0;        ///< spent in decode()
