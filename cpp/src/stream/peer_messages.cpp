@@ -94,7 +94,8 @@ std::vector<std::byte> Resumption::serialize() const {
 Resumption Resumption::parse(ConstByteSpan bytes) {
     const auto& r = verified_root<wire::Resumption>(bytes, "resumption");
     const auto* raw = reinterpret_cast<const std::byte*>(r.grant()->data());
-    Resumption out{Grant::parse({raw, r.grant()->size()}), {}};
+    const std::vector<std::byte> grant(raw, raw + r.grant()->size());  // inside the message it lies at any alignment
+    Resumption out{Grant::parse(grant), {}};
     out.arrived.reserve(std::size_t{r.arrived()->size()} * 8);
     for (const std::uint8_t eight : *r.arrived())
         for (unsigned bit = 0; bit < 8; ++bit) out.arrived.push_back(eight >> bit & 1U);
