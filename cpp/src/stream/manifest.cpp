@@ -132,8 +132,7 @@ std::vector<std::byte> Manifest::serialize() const {
         sharded = wire::CreateManifestShard(b, shard.sender, shard.senders, shard.receiver, shard.receivers,
                                             shard.total_layers, shard.total_heads, wire_shards(b, shard.owned));
     b.Finish(wire::CreateManifest(b, kManifestVersion, request_id, b.CreateString(model), context_tokens, first_token,
-                                  parts, chunk_bytes == 0 ? kDefaultChunkBytes : chunk_bytes, b.CreateVector(offsets),
-                                  checksums, sharded));
+                                  parts, chunk_bytes, b.CreateVector(offsets), checksums, sharded));
     return bytes_of(b);
 }
 
