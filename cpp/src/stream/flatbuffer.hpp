@@ -3,6 +3,7 @@
 
 #include <flatbuffers/flatbuffers.h>
 
+#include <cstring>
 #include <vector>
 
 #include "core/text.hpp"
@@ -19,6 +20,15 @@ template <class Table>
     if (bytes.size() < 8 || !verifier.VerifyBuffer<Table>(nullptr))
         throw ProtocolError(text("the peer sent a malformed ", what, " of ", bytes.size(), " bytes"));
     return *flatbuffers::GetRoot<Table>(data);
+}
+
+/// One struct of a vector. The verifier sees to the alignment of the vector's length alone: where a stranger has put
+/// the structs, they may lie anywhere.
+template <class Struct>
+[[nodiscard]] Struct struct_at(const flatbuffers::Vector<const Struct*>& vector, flatbuffers::uoffset_t index) {
+    Struct value;
+    std::memcpy(static_cast<void*>(&value), vector.Data() + index * sizeof(Struct), sizeof(Struct));
+    return value;
 }
 
 inline void check_version(std::uint16_t theirs, std::uint16_t ours, const char* what) {

@@ -185,7 +185,10 @@ Grant Grant::parse(ConstByteSpan bytes) {
     if (g.regions()->size() == 0 || g.regions()->size() > kMaxRails)
         throw ProtocolError(
             text("the peer granted a slot over ", g.regions()->size(), " rails; 1 to ", kMaxRails, " are possible"));
-    for (const wire::Region* r : *g.regions()) out.regions.push_back({r->address(), r->key(), r->bytes()});
+    for (flatbuffers::uoffset_t i = 0; i < g.regions()->size(); ++i) {
+        const auto r = struct_at(*g.regions(), i);
+        out.regions.push_back({r.address(), r.key(), r.bytes()});
+    }
     return out;
 }
 
