@@ -18,7 +18,7 @@ from lynx.commands.events import Message, Sink
 from lynx.commands.observe import Observer, observe
 from lynx.engines import Engine, Prefilled
 from lynx.modes import coding_from_json
-from lynx.transfer import CacheCoding, CacheSender, make_manifest, send_cache
+from lynx.transfer import CacheSender, make_manifest, send_cache
 from lynx.units import format_bandwidth
 
 ACCEPT_SLICE_S = 3600.0
@@ -150,18 +150,19 @@ def _transfer(
     emit({"event": "status", "text": f"sending request {request_id} to {peer.name}, {rate}"})
     senders: list[lynx.PlaneSender] = []
     try:
-        if prompt.prefilled is None:
-            _send_live(peer, prompt, request_id, how, bytes_per_second, emit, senders.append)
+        cache = prompt.prefilled
+        manifest = make_manifest(
+            prompt.engine.layers,
+            len(prompt.token_ids),
+            how,
+            request_id=request_id,
+            model=prompt.model,
+            first_token=-1 if cache is None else cache.first_token,
+            piece_tokens=prompt.engine.prefill_chunk_tokens if cache is None else None,
+        )
+        if cache is None:
+            _send_live(peer, prompt, manifest, bytes_per_second, emit, senders.append)
         else:
-            cache = prompt.prefilled
-            manifest = make_manifest(
-                prompt.engine.layers,
-                len(prompt.token_ids),
-                how,
-                request_id=request_id,
-                model=prompt.model,
-                first_token=cache.first_token,
-            )
             send_cache(peer, manifest, cache.layers, bytes_per_second=bytes_per_second, on_granted=senders.append)
     except (lynx.Cancelled, lynx.Timeout, lynx.ProtocolError) as e:
         # The request has ended; the peer may ask again.
@@ -177,20 +178,11 @@ def _transfer(
 def _send_live(
     peer: lynx.Peer,
     prompt: _Prompt,
-    request_id: int,
-    how: CacheCoding,
+    manifest: lynx.Manifest,
     bytes_per_second: int,
     emit: Sink,
     on_granted: Callable[[lynx.PlaneSender], object],
 ) -> None:
-    manifest = make_manifest(
-        prompt.engine.layers,
-        len(prompt.token_ids),
-        how,
-        request_id=request_id,
-        model=prompt.model,
-        piece_tokens=prompt.engine.prefill_chunk_tokens,
-    )
     with CacheSender(peer, manifest, bytes_per_second=bytes_per_second, on_granted=on_granted) as sender:
         prefilled = prompt.engine.prefill(prompt.token_ids, _Progress(emit), sender.put)
         sender.finish(prefilled.first_token)
