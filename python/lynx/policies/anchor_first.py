@@ -20,6 +20,6 @@ class AnchorFirst:
 
     def decide(self, snapshot: Snapshot) -> Action:
         """Choose the next step."""
-        if snapshot.residual_ready:
+        if snapshot.reference_ready:
             return Action.VERIFY
         return Action.DRAFT if snapshot.can_draft and snapshot.drafted < self.draft_cap else Action.WAIT

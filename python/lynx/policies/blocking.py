@@ -22,4 +22,4 @@ class Blocking:
         """Choose the next step."""
         if self.waits_for is Tier.ANCHOR:
             return Action.DRAFT if snapshot.can_draft else Action.WAIT
-        return Action.VERIFY if snapshot.residual_ready else Action.WAIT
+        return Action.VERIFY if snapshot.reference_ready else Action.WAIT
