@@ -6,7 +6,7 @@ import bisect
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lynx._core import Coding, PlaneLayout, TensorSpec
 from lynx.planning.acceptance import INT8_AGREEMENT, acceptance_at

@@ -51,7 +51,7 @@ class Deadline:
             return Action.DRAFT
         # More drafts may become due; until then the pass waits as long as it can.
         late = seconds_left(s) <= pass_seconds(s, s.drafted, self.token_cost)
-        return Action.VERIFY if s.layers_ready and (late or not s.can_draft or not s.draft_s) else Action.WAIT
+        return Action.VERIFY if s.layers_ready and (late or not s.can_draft) else Action.WAIT
 
     def _due(self, s: Snapshot) -> float:
         """How many tokens there should be when the reference tier comes, verified or not."""
