@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -49,6 +50,8 @@ def _run(arguments: argparse.Namespace) -> int:
         _mute()
         return 1
     except _user_errors() as e:
+        if isinstance(e, _policy_error()) and e.__cause__ is not None:
+            traceback.print_exception(e.__cause__)  # of the user's own code
         _report(arguments, type(e).__name__, str(e))
         return 1
 
@@ -68,6 +71,12 @@ def _user_errors() -> tuple[type[BaseException], ...]:
     from lynx.policies import PolicyError
 
     return (lynx.Error, DemoError, PolicyError, ValueError, OSError, ImportError)
+
+
+def _policy_error() -> type[BaseException]:
+    from lynx.policies import PolicyError
+
+    return PolicyError
 
 
 def _report(arguments: argparse.Namespace, kind: str, text: str) -> None:
@@ -127,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     decode.add_argument("--wait", action="store_true", help="wait for a prefill node that is not there yet")
     _add_key(decode)
     _add_decoding(decode)
+    _add_sampling(decode)
     _add_common(decode)
     _add_observing(decode)
     _add_output(decode)
@@ -140,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_key(demo)
     _add_context(demo)
     _add_decoding(demo)
+    _add_sampling(demo)
     _add_common(demo, bandwidth="250Mbit")
     _add_observing(demo, "; the decode process takes the one after it")
     _add_output(demo)
@@ -227,6 +238,28 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling", "the meaning is that of Hugging Face transformers; greedy by default")
+    group.add_argument("--temperature", type=_not_negative, default=0.0, metavar="T", help="0 is greedy (default 0)")
+    group.add_argument("--top-k", type=_whole, default=0, metavar="K", help="of the K best tokens (default 0: of all)")
+    group.add_argument("--top-p", type=_not_negative, default=1.0, metavar="P", help="of the best with P in all")
+    group.add_argument("--min-p", type=_not_negative, default=0.0, metavar="P", help="of those with P of the best's")
+    group.add_argument("--repetition-penalty", type=_not_negative, default=1.0, metavar="X", help="default 1: none")
+    group.add_argument("--seed", type=_whole, default=0, metavar="N", help="the same seed gives the same text")
+    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends the text; may be repeated")
+
+
+def _sampling(arguments: argparse.Namespace) -> lynx.Sampling:
+    return lynx.Sampling(
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        top_p=arguments.top_p,
+        min_p=arguments.min_p,
+        repetition_penalty=arguments.repetition_penalty,
+        seed=arguments.seed,
+    )
+
+
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=_writable, metavar="FILE", help="write the result as JSON too; - for standard output"
@@ -275,6 +308,22 @@ def _file(text: str) -> Path:
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
+def _not_negative(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return number
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 
@@ -383,6 +432,8 @@ def _decode(arguments: argparse.Namespace) -> int:
         policy=_policy(arguments),
         wait=arguments.wait,
         timeout_s=arguments.timeout,
+        sampling=_sampling(arguments),
+        stop=arguments.stop,
         key=_key(arguments),
         trace=arguments.trace,
         metrics_port=arguments.metrics_port,
@@ -402,6 +453,11 @@ def _demo(arguments: argparse.Namespace) -> int:
     decode = ["--tokens", str(arguments.tokens), "--modes", arguments.modes, "--timeout", str(arguments.timeout)]
     if arguments.policy:
         decode += ["--policy", arguments.policy]
+    _sampling(arguments)  # here too what is wrong is told before anything is started
+    for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"):
+        decode += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
+    for text in arguments.stop:
+        decode += ["--stop", text]
     first, second = _metrics_ports(arguments.metrics_port)
     live = ["--live"] if arguments.live else []
     options = DemoOptions(

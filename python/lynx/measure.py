@@ -17,8 +17,8 @@ class Measured:
 
     `first_token_s` is the time to the token that prefill sampled, `anchor_s` to the complete anchor, as the decode loop
     noticed it. `ttft_*` is the time to the first token from the cache that is at least provisional, or verified.
-    `time_to_verified_s` maps k to the time at which k tokens were verified, None where so many never were. `equal`
-    compares `tokens` with those of mode `equal_to`.
+    `time_to_verified_s` maps k to the time at which k tokens were verified, None where so many never were. `near_ties`
+    counts committed tokens as `lynx.runtime.Done` does. `equal` compares `tokens` with those of mode `equal_to`.
     """
 
     bytes: int = 0
@@ -30,6 +30,7 @@ class Measured:
     drafted: int = 0
     accepted: int = 0
     rollbacks: int = 0
+    near_ties: int = 0
     tokens: list[int] = field(default_factory=list)
     equal_to: str | None = None
     equal: bool | None = None
@@ -68,3 +69,4 @@ class Stopwatch:
         if isinstance(event, Done):
             m.tokens = list(event.tokens)
             m.drafted, m.accepted, m.rollbacks = event.drafted, event.accepted, event.rollbacks
+            m.near_ties = event.near_ties

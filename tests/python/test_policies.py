@@ -11,7 +11,7 @@ from lynx.policies import Action, AnchorFirst, Blocking, PolicyError, Tier, load
 
 NOTHING = Snapshot(max_tokens=64)
 ANCHOR = Snapshot(anchor_ready=True, can_draft=True, drafted=3, max_tokens=64)
-ALL = Snapshot(anchor_ready=True, residual_ready=True, can_draft=True, drafted=3, max_tokens=64)
+ALL = Snapshot(anchor_ready=True, reference_ready=True, can_draft=True, drafted=3, max_tokens=64)
 
 
 def test_anchor_first_waits_drafts_then_verifies() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import lynx
 from lynx import models
 from lynx.commands.events import Message, Sink
 from lynx.commands.observe import Observer, observe
+from lynx.commands.request import TransferRequest
 from lynx.measure import Measured, Stopwatch
-from lynx.modes import Mode, coding_to_json
+from lynx.modes import Mode
 from lynx.network import local_address
 from lynx.policies import Policy
-from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, decode
+from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, StopStrings, decode
 from lynx.transfer import CacheCoding, reason_of
 
 CONNECT_TIMEOUT_S = 600.0  # The other side may still be loading its model and prefilling.
@@ -37,6 +38,8 @@ class DecodeOptions:
     policy: Policy | None  # for mode lynx, instead of its own
     wait: bool
     timeout_s: float
+    sampling: lynx.Sampling
+    stop: Sequence[str]  # strings that end the text
     key: lynx.PresharedKey | None
     trace: Path | None = None
     metrics_port: int | None = None
@@ -65,8 +68,9 @@ def _run(options: DecodeOptions, emit: Sink, observer: Observer) -> dict[str, An
         peer = _connect(node, options, emit)
 
     about = _about(peer, loaded.name)
+    prompt = about.pop("token_ids")
     emit({"event": "prefilled", **about})
-    client = _Client(peer, engine, loaded.tokenizer, _end_tokens(loaded.model), options, emit, observer)
+    client = _Client(peer, engine, prompt, loaded.tokenizer, _end_tokens(loaded.model), options, emit, observer)
     measured: dict[str, Measured] = {}
     for number, mode in enumerate(options.modes):
         emit({"event": "mode", "mode": mode.name, "about": mode.about})
@@ -110,9 +114,12 @@ def _about(peer: lynx.Peer, model: str) -> Message:
         "live": bool,
         "bandwidth_bytes_per_s": int,
         "question": str,
+        "token_ids": list,
     }
     if not isinstance(about, dict) or not all(isinstance(about.get(key), kind) for key, kind in wanted.items()):
         raise lynx.ProtocolError(f"{peer.name} did not say what it has prefilled in words that this Lynx understands")
+    if len(about["token_ids"]) != about["context_tokens"] or not all(type(t) is int for t in about["token_ids"]):
+        raise lynx.ProtocolError(f"{peer.name} did not say which {about['context_tokens']} tokens it has prefilled")
     if about["model"] != model:
         raise lynx.ProtocolError(
             f"{peer.name} has prefilled {about['model']!r}, this node has loaded {model!r}: "
@@ -134,7 +141,7 @@ def _warm_up(engine: Any) -> None:
     # The first pass of each shape pays for allocations and kernel choices that belong to no mode.
     engine.start(64, 16)
     for tokens in ([0], [0] * 8, [0]):
-        engine.forward(tokens)
+        engine.forward(tokens, 64)
 
 
 def _end_tokens(model: Any) -> list[int]:
@@ -153,6 +160,7 @@ class _Client:
         self,
         peer: lynx.Peer,
         engine: Any,
+        prompt: list[int],
         tokenizer: Any,
         end_tokens: list[int],
         options: DecodeOptions,
@@ -161,21 +169,23 @@ class _Client:
     ) -> None:
         self._peer = peer
         self._engine = engine
+        self._prompt = prompt
         self._tokenizer = tokenizer
         self._end_tokens = end_tokens
+        self._stop = StopStrings(self._detokenize, options.stop)
         self._options = options
         self._emit = emit
         self._observer = observer
 
     def run(self, request_id: int, mode: Mode, policy: Policy) -> Measured:
         stopwatch = Stopwatch()
-        self._peer.send_message(json.dumps({"request_id": request_id, **coding_to_json(mode.coding)}).encode())
+        self._peer.send_message(TransferRequest(request_id, mode.coding, self._options.sampling).serialize())
         receiver = self._peer.accept_offer(OFFER_TIMEOUT_S, bytes_per_second=self._options.bytes_per_second)
         if receiver is None:
             raise lynx.Timeout(f"{self._peer.name} offered nothing within {OFFER_TIMEOUT_S:g} s")
         try:
             _check_coding(receiver.manifest, mode.coding)
-            text = _Text(self._tokenizer, self._emit)
+            text = _Text(self._detokenize, self._stop, self._emit)
             policy, note = self._observer.loop(request_id, policy)
             for event in decode(
                 receiver,
@@ -183,6 +193,9 @@ class _Client:
                 policy,
                 max_tokens=self._options.tokens,
                 end_tokens=self._end_tokens,
+                ends=self._stop,
+                sampling=self._options.sampling,
+                prompt=self._prompt,
                 timeout_s=self._options.timeout_s,
             ):
                 stopwatch.on_event(event)
@@ -198,12 +211,17 @@ class _Client:
         self._peer.finish(receiver)
         return stopwatch.measured
 
+    def _detokenize(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
+
 
 class _Text:
     """Events of the decode loop to events for people, with the tokens as text."""
 
-    def __init__(self, tokenizer: Any, emit: Sink) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, detokenize: Callable[[Sequence[int]], str], stop: StopStrings, emit: Sink) -> None:
+        self._detokenize = detokenize
+        self._stop = stop
         self._emit = emit
         self._committed: list[int] = []
         self._drafted: list[int] = []
@@ -222,13 +240,9 @@ class _Text:
             return
         elif isinstance(event, Committed):
             self._committed += event.tokens
-            self._drafted = []
+            self._drafted = self._drafted[event.accepted :]
         elif isinstance(event, Done):
             return
-        committed = self._decode(self._committed)
-        whole = self._decode(self._committed + self._drafted)
+        committed = self._stop.trim(self._detokenize(self._committed))
+        whole = self._stop.trim(self._detokenize(self._committed + self._drafted))
         self._emit({"event": "text", "committed": committed, "drafted": whole[len(committed) :]})
-
-    def _decode(self, tokens: list[int]) -> str:
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        return text

@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import lynx
 from lynx import models, prompts
 from lynx.commands.events import Message, Sink
 from lynx.commands.observe import Observer, observe
+from lynx.commands.request import TransferRequest
 from lynx.engines import Engine, Prefilled
-from lynx.modes import coding_from_json
 from lynx.transfer import CacheSender, make_manifest, send_cache
 from lynx.units import format_bandwidth
 
@@ -71,7 +70,7 @@ def _run(options: PrefillOptions, emit: Sink, observer: Observer) -> None:
     observer.node(node)
 
     prompt = _load(options, emit)
-    emit({"event": "prefilled", **prompt.about})
+    emit({"event": "prefilled", **{name: value for name, value in prompt.about.items() if name != "token_ids"}})
     emit({"event": "listening", "address": f"{options.host}:{listener.port}"})
     while True:
         try:
@@ -105,6 +104,7 @@ def _load(options: PrefillOptions, emit: Sink) -> _Prompt:
         "model": loaded.name,
         "context_tokens": len(prompt.token_ids),
         "question": prompt.question,
+        "token_ids": list(prompt.token_ids),
         "prefill_s": None if options.live else time.monotonic() - begin,
         "live": options.live,
         "bandwidth_bytes_per_s": options.bytes_per_second,
@@ -127,41 +127,39 @@ def _serve(peer: lynx.Peer, prompt: _Prompt, bytes_per_second: int, emit: Sink, 
         while True:
             message = peer.receive_message(ACCEPT_SLICE_S)
             if message is not None:
-                _transfer(peer, prompt, _parse(message), bytes_per_second, emit, observer)
+                _transfer(peer, prompt, TransferRequest.parse(message), bytes_per_second, emit, observer)
     except lynx.PeerLost:
         emit({"event": "status", "text": f"{peer.name} left"})
     except (lynx.Error, ValueError, RecursionError) as e:
         emit({"event": "status", "text": f"{peer.name} was dropped: {type(e).__name__}: {e}"})
 
 
-def _parse(message: bytes) -> dict[str, Any]:
-    request = json.loads(message)
-    request_id = request.get("request_id") if isinstance(request, dict) else None
-    if not isinstance(request_id, int) or not 0 <= request_id < 2**64:
-        raise ValueError("a request for a transfer was not understood")
-    return request  # type: ignore[no-any-return]
-
-
 def _transfer(
-    peer: lynx.Peer, prompt: _Prompt, request: dict[str, Any], bytes_per_second: int, emit: Sink, observer: Observer
+    peer: lynx.Peer,
+    prompt: _Prompt,
+    request: TransferRequest,
+    bytes_per_second: int,
+    emit: Sink,
+    observer: Observer,
 ) -> None:
-    request_id, how = request["request_id"], coding_from_json(request)
+    request_id = request.request_id
     rate = format_bandwidth(bytes_per_second)
     emit({"event": "status", "text": f"sending request {request_id} to {peer.name}, {rate}"})
     senders: list[lynx.PlaneSender] = []
+    sampler, token_ids = lynx.Sampler(request.sampling), prompt.token_ids
     try:
         cache = prompt.prefilled
         manifest = make_manifest(
             prompt.engine.layers,
-            len(prompt.token_ids),
-            how,
+            len(token_ids),
+            request.coding,
             request_id=request_id,
             model=prompt.model,
-            first_token=-1 if cache is None else cache.first_token,
+            first_token=-1 if cache is None else sampler.sample(cache.logits, len(token_ids), token_ids).token,
             piece_tokens=prompt.engine.prefill_chunk_tokens if cache is None else None,
         )
         if cache is None:
-            _send_live(peer, prompt, manifest, bytes_per_second, emit, senders.append)
+            _send_live(peer, prompt, sampler, manifest, bytes_per_second, emit, senders.append)
         else:
             send_cache(peer, manifest, cache.layers, bytes_per_second=bytes_per_second, on_granted=senders.append)
     except (lynx.Cancelled, lynx.Timeout, lynx.ProtocolError) as e:
@@ -178,11 +176,12 @@ def _transfer(
 def _send_live(
     peer: lynx.Peer,
     prompt: _Prompt,
+    sampler: lynx.Sampler,
     manifest: lynx.Manifest,
     bytes_per_second: int,
     emit: Sink,
     on_granted: Callable[[lynx.PlaneSender], object],
 ) -> None:
     with CacheSender(peer, manifest, bytes_per_second=bytes_per_second, on_granted=on_granted) as sender:
-        prefilled = prompt.engine.prefill(prompt.token_ids, _Progress(emit), sender.put)
+        prefilled = prompt.engine.prefill(prompt.token_ids, _Progress(emit), sender.put, sampler)
         sender.finish(prefilled.first_token)

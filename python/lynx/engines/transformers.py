@@ -1,4 +1,4 @@
-"""The engine over Hugging Face transformers: preallocated cache buffers that a codec may rewrite in place."""
+"""The engine over Hugging Face transformers."""
 
 from __future__ import annotations
 
@@ -11,91 +11,13 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+from lynx._core import Sampled, Sampler, Sampling
+
 from .base import EngineError, LayerShape, Prefilled, ProgressCallback, RowsCallback, UnsupportedModel
+from .cache_layers import InPlaceLayer, LayerCallback, RowBuffers, SendingLayer
 
 # On 2 cores 2,048 tokens take as long in chunks of 256 as in one pass; chunks of 128 cost some 10 % more.
 PREFILL_CHUNK_TOKENS = 256
-
-
-class InPlaceLayer(DynamicLayer):
-    """One layer's cache over two buffers allocated once, [1, kv_heads, capacity, head_dim].
-
-    `update` writes the new rows after the last one and returns views: a step allocates and copies no other.
-    Whoever holds the buffers may rewrite rows below `length` between two passes.
-    """
-
-    def __init__(self, shape: LayerShape, capacity: int, dtype: torch.dtype, device: torch.device) -> None:
-        super().__init__()
-        # Allocated outside inference mode: an inference tensor could not be written from plain code later.
-        size = (1, shape.kv_heads, capacity, shape.head_dim)
-        self.key_buffer = torch.zeros(size, dtype=dtype, device=device)
-        self.value_buffer = torch.zeros(size, dtype=dtype, device=device)
-        self.device = device
-        self.dtype = dtype
-        self.capacity = capacity
-        self.is_initialized = True
-        self.resize(0)
-
-    def resize(self, length: int) -> None:
-        """Set the number of rows that attention sees; rows that become visible keep what the buffer holds."""
-        self.length = length
-        self.keys = self.key_buffer[:, :, :length]
-        self.values = self.value_buffer[:, :, :length]
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append rows [1, kv_heads, n, head_dim]; return views of all rows."""
-        begin, end = self.length, self.length + key_states.shape[-2]
-        if end > self.capacity:
-            raise EngineError(f"{end} rows asked of a cache layer of {self.capacity}")
-        self.key_buffer[:, :, begin:end].copy_(key_states)
-        self.value_buffer[:, :, begin:end].copy_(value_states)
-        self.resize(end)
-        return self.keys, self.values
-
-    def get_seq_length(self) -> int:
-        """The number of rows."""
-        return self.length
-
-    def get_max_length(self) -> int:
-        """The number of rows that the buffers hold."""
-        return self.capacity
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """Drop the last rows; as in transformers, their number is given as a negative one."""
-        if not -self.length <= tokens_to_remove <= 0:
-            raise EngineError(f"crop({tokens_to_remove}) asked of a cache layer of {self.length} rows")
-        self.resize(self.length + tokens_to_remove)
-
-    def reset(self) -> None:
-        """Forget all rows, keep the buffers."""
-        self.resize(0)
-
-
-class SendingLayer(InPlaceLayer):
-    """One layer's cache during prefill that hands over its new rows before attention reads them."""
-
-    def __init__(
-        self,
-        shape: LayerShape,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        *,
-        index: int,
-        on_rows: RowsCallback,
-    ) -> None:
-        super().__init__(shape, capacity, dtype, device)
-        self.index = index
-        self.on_rows = on_rows
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append rows, then hand them over; see `InPlaceLayer.update`."""
-        begin = self.length
-        rows = super().update(key_states, value_states, *args, **kwargs)
-        # Rows of prefill are never written again: of a bf16 model these are views.
-        keys, values = (buffer[0, :, begin:].to(torch.bfloat16) for buffer in rows)
-        self.on_rows(self.index, begin, keys, values)
-        return rows
 
 
 class TransformersEngine:
@@ -118,8 +40,10 @@ class TransformersEngine:
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
         self._layers = _probe_layers(self._model, self._cache_argument)
         self._context_tokens = 0
-        self._cache: Cache | None = None
-        self._cache_layers: list[InPlaceLayer] = []
+        self._rows: list[RowBuffers] = []
+        self._sampler = Sampler(Sampling())
+        self._tokens: list[int] = []  # the text so far: the prompt if it was given, else what came after it
+        self._tokens_begin = 0  # the row of the first of them
 
     @property
     def layers(self) -> Sequence[LayerShape]:
@@ -131,91 +55,99 @@ class TransformersEngine:
         """How many tokens of a prompt one pass takes; the last pass may take fewer."""
         return self._prefill_chunk_tokens
 
-    @property
-    def length(self) -> int:
-        """Rows now in the cache, the prompt's included; 0 before `start`."""
-        return self._cache_layers[0].length if self._cache_layers else 0
-
     def prefill(
         self,
         token_ids: Sequence[int],
         on_progress: ProgressCallback | None = None,
         on_rows: RowsCallback | None = None,
+        sampler: Sampler | None = None,
     ) -> Prefilled:
         """Run the prompt in chunks, calling `on_progress` after each; see `Engine.prefill`."""
         total = len(token_ids)
         if total == 0:
             raise EngineError("prefill of an empty prompt; give at least one token")
         self._check_positions(total)
-        cache_layers = self._allocate(total) if on_rows is None else self._allocate_sending(total, on_rows)
-        cache = Cache(layers=cache_layers)
-        first_token = 0
+        rows = self._allocate(total)
+        if on_rows is None:
+            cache = Cache(layers=[InPlaceLayer(index, buffers, 0) for index, buffers in enumerate(rows)])
+        else:
+            cache = Cache(layers=[SendingLayer(index, buffers, on_rows) for index, buffers in enumerate(rows)])
         for begin in range(0, total, self._prefill_chunk_tokens):
             chunk = token_ids[begin : begin + self._prefill_chunk_tokens]
-            first_token = int(self._step(chunk, cache, logits_to_keep=1)[0].argmax())
+            logits = self._step(chunk, cache, logits_to_keep=1)
             if on_progress is not None:
                 on_progress(begin + len(chunk), total)
-        if on_rows is not None:
-            return Prefilled(first_token, [])
-        layers = [(_to_wire(layer.key_buffer), _to_wire(layer.value_buffer)) for layer in cache_layers]
-        return Prefilled(first_token, layers)
+        last = _for_sampler(logits)[0]
+        first = (sampler or Sampler(Sampling())).sample(last, total, token_ids)
+        layers = [] if on_rows else [(_to_wire(buffers.keys), _to_wire(buffers.values)) for buffers in rows]
+        return Prefilled(first.token, last, layers)
 
-    def start(self, context_tokens: int, max_new_tokens: int) -> None:
+    def start(
+        self,
+        context_tokens: int,
+        max_new_tokens: int,
+        *,
+        sampler: Sampler | None = None,
+        prompt: Sequence[int] | None = None,
+    ) -> None:
         """Allocate the cache of a new request; see `Engine.start`."""
         if context_tokens < 1 or max_new_tokens < 1:
             raise EngineError(
                 f"start({context_tokens}, {max_new_tokens}): context and new tokens must be at least 1 each"
             )
+        if prompt is not None and len(prompt) != context_tokens:
+            raise EngineError(f"a prompt of {len(prompt)} tokens was given for a context of {context_tokens}")
+        self._sampler = sampler or Sampler(Sampling())
+        if prompt is None and self._sampler.sampling.repetition_penalty != 1:
+            raise EngineError("a repetition penalty counts the prompt's tokens too; give the prompt")
         self._check_positions(context_tokens + max_new_tokens)
-        self._cache_layers = self._allocate(context_tokens + max_new_tokens)
-        self._cache = Cache(layers=self._cache_layers)
+        self._rows = self._allocate(context_tokens + max_new_tokens)
         self._context_tokens = context_tokens
-        for layer in self._cache_layers:
-            layer.resize(context_tokens)
+        self._tokens = list(prompt or ())
+        self._tokens_begin = context_tokens - len(self._tokens)
 
     def prompt_rows(self, layer: int) -> tuple[Tensor, Tensor]:
         """Writable views of one layer's prompt rows; see `Engine.prompt_rows`."""
-        if self._cache is None:
+        if not self._rows:
             raise EngineError("prompt_rows before start: there is no cache yet; call start first")
-        if not 0 <= layer < len(self._cache_layers):
-            raise EngineError(f"prompt_rows({layer}) of a model with layers 0 to {len(self._cache_layers) - 1}")
-        rows = self._cache_layers[layer]
-        return (
-            rows.key_buffer[0, :, : self._context_tokens],
-            rows.value_buffer[0, :, : self._context_tokens],
-        )
+        if not 0 <= layer < len(self._rows):
+            raise EngineError(f"prompt_rows({layer}) of a model with layers 0 to {len(self._rows) - 1}")
+        rows = self._rows[layer]
+        return rows.keys[0, :, : self._context_tokens], rows.values[0, :, : self._context_tokens]
 
-    def forward(self, token_ids: Sequence[int]) -> list[int]:
-        """Append tokens in one pass; return the greedy next token after each."""
-        tokens: list[int] = self.logits(token_ids).argmax(dim=-1).tolist()
-        return tokens
+    def forward(self, token_ids: Sequence[int], at: int, before_layer: LayerCallback | None = None) -> list[Sampled]:
+        """Run tokens in one pass and sample the next one after each; see `Engine.forward`."""
+        logits = self.logits(token_ids, at, before_layer)
+        history = token_ids
+        if self._sampler.sampling.repetition_penalty != 1:
+            # Passes within this one have put their own tokens behind; they are not this one's history.
+            history = self._tokens[: at - self._tokens_begin] + list(token_ids)
+        return self._sampler.sample_rows(_for_sampler(logits), at + 1, history)
 
-    def logits(self, token_ids: Sequence[int]) -> Tensor:
-        """Append tokens in one pass; return the next token's scores after each, [tokens, vocabulary].
+    def logits(self, token_ids: Sequence[int], at: int, before_layer: LayerCallback | None = None) -> Tensor:
+        """As `forward`, but return the next token's scores after each, [tokens, vocabulary].
 
         Not normalized, in the model's dtype, on its device; an inference tensor of the caller's own.
         """
-        if self._cache is None:
+        if not self._rows:
             raise EngineError("forward before start: there is no cache yet; call start first")
         if len(token_ids) == 0:
             raise EngineError("forward of no tokens; give at least one")
-        capacity = self._cache_layers[0].capacity
-        if self.length + len(token_ids) > capacity:
+        written = self._tokens_begin + len(self._tokens)
+        capacity = self._rows[0].capacity
+        if not self._context_tokens <= at <= written:
+            raise EngineError(
+                f"forward at row {at}: the context has {self._context_tokens} rows, and {written} are written"
+            )
+        if at + len(token_ids) > capacity:
             # Checked before the pass: a layer that refused halfway would leave the layers unequal.
             raise EngineError(
-                f"forward of {len(token_ids)} tokens onto {self.length} rows, but start allocated {capacity}"
-                "; crop first, or start with more new tokens"
+                f"forward of {len(token_ids)} tokens onto {at} rows, but start allocated {capacity}"
+                "; start with more new tokens"
             )
-        return self._step(token_ids, self._cache, logits_to_keep=0)
-
-    def crop(self, tokens: int) -> None:
-        """Drop the last `tokens` rows, never the prompt's."""
-        if self._cache is None:
-            raise EngineError("crop before start: there is no cache yet; call start first")
-        generated = self.length - self._context_tokens
-        if not 0 <= tokens <= generated:
-            raise EngineError(f"crop({tokens}): the cache holds {generated} rows after the prompt's, which stay")
-        self._cache.crop(-tokens)
+        self._tokens[at - self._tokens_begin :] = token_ids
+        layers = [InPlaceLayer(index, rows, at, before_layer) for index, rows in enumerate(self._rows)]
+        return self._step(token_ids, Cache(layers=layers), logits_to_keep=0)
 
     def _step(self, token_ids: Sequence[int], cache: Cache, logits_to_keep: int) -> Tensor:
         """One pass; `logits_to_keep` counts positions from the end, 0 meaning all."""
@@ -229,14 +161,8 @@ class TransformersEngine:
         logits: Tensor = output.logits[0]
         return logits
 
-    def _allocate(self, capacity: int) -> list[InPlaceLayer]:
-        return [InPlaceLayer(shape, capacity, self._dtype, self._device) for shape in self._layers]
-
-    def _allocate_sending(self, capacity: int, on_rows: RowsCallback) -> list[InPlaceLayer]:
-        return [
-            SendingLayer(shape, capacity, self._dtype, self._device, index=index, on_rows=on_rows)
-            for index, shape in enumerate(self._layers)
-        ]
+    def _allocate(self, capacity: int) -> list[RowBuffers]:
+        return [RowBuffers(shape, capacity, self._dtype, self._device) for shape in self._layers]
 
     def _check_positions(self, tokens: int) -> None:
         limit = getattr(self._model.config, "max_position_embeddings", None)
@@ -249,6 +175,10 @@ class TransformersEngine:
 def _to_wire(buffer: Tensor) -> Tensor:
     """[1, kv_heads, tokens, head_dim] -> contiguous bfloat16 [kv_heads, tokens, head_dim], always a copy."""
     return buffer[0].to(torch.bfloat16, copy=True).contiguous()
+
+
+def _for_sampler(logits: Tensor) -> Tensor:
+    return logits.to(device="cpu", dtype=torch.float32).contiguous()
 
 
 def _probe_layers(model: Any, cache_argument: str) -> tuple[LayerShape, ...]:

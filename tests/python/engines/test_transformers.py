@@ -12,8 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from lynx.engines import EngineError, UnsupportedModel  # noqa: E402
-from lynx.engines import transformers as engine_module  # noqa: E402
+import lynx  # noqa: E402
+from lynx.engines import (  # noqa: E402
+    EngineError,
+    UnsupportedModel,
+    cache_layers,
+)
 from lynx.engines.transformers import TransformersEngine  # noqa: E402
 
 PROMPT = [(7 * i * i + 3 * i + 1) % 97 for i in range(41)]
@@ -71,12 +75,17 @@ def started(engine: TransformersEngine, model: Any, new_tokens: int = NEW_TOKENS
     return first
 
 
-def decode(engine: TransformersEngine, token: int, count: int) -> list[int]:
+def decode(engine: TransformersEngine, token: int, count: int, at: int = len(PROMPT)) -> list[int]:
+    """`count` tokens, one at a time, behind `token`, whose row is `at`."""
     tokens = []
-    for _ in range(count):
-        token = engine.forward([token])[0]
+    for row in range(at, at + count):
+        [token] = forward(engine, [token], row)
         tokens.append(token)
     return tokens
+
+
+def forward(engine: TransformersEngine, tokens: Sequence[int], at: int, *more: Any) -> list[int]:
+    return [sampled.token for sampled in engine.forward(tokens, at, *more)]
 
 
 def generated(model: Any, prompt: Sequence[int], count: int) -> list[int]:
@@ -115,48 +124,83 @@ def test_prefill_in_chunks_equals_one_pass(model: Any, chunk_tokens: int) -> Non
 def test_prefill_leaves_a_decode_in_progress_alone(model: Any, engine: TransformersEngine) -> None:
     first = started(engine, model)
     expected = decode(engine, first, 4)
-    engine.crop(4)
+    kept = decode(engine, first, 2)
     engine.prefill(PROMPT[:9])
-    assert engine.length == len(PROMPT)
-    assert decode(engine, first, 4) == expected
+    assert kept + decode(engine, kept[-1], 2, len(PROMPT) + 2) == expected
 
 
 def test_decoding_from_copied_rows_equals_generate(model: Any, engine: TransformersEngine) -> None:
     first = started(engine, model)
     assert [first, *decode(engine, first, NEW_TOKENS)] == generated(model, PROMPT, NEW_TOKENS + 1)
-    assert engine.length == len(PROMPT) + NEW_TOKENS
 
 
 def test_many_tokens_at_once_equal_one_at_a_time(model: Any, engine: TransformersEngine) -> None:
     first = started(engine, model)
     tokens = [first, *decode(engine, first, NEW_TOKENS)]
-    engine.crop(NEW_TOKENS)
-    assert engine.forward(tokens[:5]) + engine.forward(tokens[5:-1]) == tokens[1:]
+    row = len(PROMPT)
+    assert forward(engine, tokens[:5], row) + forward(engine, tokens[5:-1], row + 5) == tokens[1:]
 
 
 def test_logits_are_the_models_own_and_forward_takes_their_largest(model: Any, engine: TransformersEngine) -> None:
     first = started(engine, model)
     tokens = [first, 5, 80, 33]
-    logits = engine.logits(tokens)
+    logits = engine.logits(tokens, len(PROMPT))
     with torch.no_grad():
         expected = model(input_ids=torch.tensor([[*PROMPT, *tokens]])).logits[0, -4:]
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
-    assert engine.length == len(PROMPT) + 4
-    engine.crop(4)
-    assert engine.forward(tokens) == expected.argmax(dim=-1).tolist()
+    sampled = engine.forward(tokens, len(PROMPT))
+    assert [s.token for s in sampled] == expected.argmax(dim=-1).tolist()
+    best = expected.topk(2).values
+    assert [s.margin for s in sampled] == pytest.approx((best[:, 0] - best[:, 1]).tolist(), abs=1e-3)
 
 
-def test_cropping_equals_never_having_drafted(model: Any, engine: TransformersEngine) -> None:
+def test_a_pass_at_an_earlier_row_forgets_what_was_drafted_there(model: Any, engine: TransformersEngine) -> None:
     first = started(engine, model)
     expected = decode(engine, first, 6)
-    engine.crop(6)
     kept = decode(engine, first, 2)
-    engine.forward([96, 3, 50, 11])  # A draft that is not what the model would say.
-    engine.crop(4)
-    assert engine.length == len(PROMPT) + 2
-    assert kept + decode(engine, kept[-1], 4) == expected
-    engine.crop(0)
-    assert engine.length == len(PROMPT) + 6
+    forward(engine, [96, 3, 50, 11], len(PROMPT) + 2)  # A draft that is not what the model would say.
+    assert kept + decode(engine, kept[-1], 4, len(PROMPT) + 2) == expected
+
+
+def test_a_pass_within_a_pass_leaves_it_undisturbed(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+    expected = decode(engine, first, 6)
+    pending = [first, *expected[:2]]
+    inner: list[int] = []
+    layers: list[int] = []
+
+    def before_layer(layer: int) -> None:
+        layers.append(layer)
+        if layer == 1:
+            inner.extend(decode(engine, expected[2], 2, len(PROMPT) + 3))
+
+    # The rows of this very text are there from before, so that what drafts within read is what they would find.
+    assert forward(engine, pending, len(PROMPT), before_layer) == expected[:3]
+    assert layers == [0, 1]
+    assert inner == expected[3:5]
+    assert forward(engine, [expected[2], *inner], len(PROMPT) + 3) == expected[3:6]
+
+
+def test_rows_may_be_written_just_before_their_layer_reads_them(model: Any, engine: TransformersEngine) -> None:
+    first, layers = prompt_cache(model)
+    engine.start(len(PROMPT), NEW_TOKENS)
+
+    def before_layer(layer: int) -> None:
+        for target, source in zip(engine.prompt_rows(layer), layers[layer], strict=True):
+            target.copy_(source)
+
+    assert forward(engine, [first], len(PROMPT), before_layer) == generated(model, PROMPT, 2)[1:]
+
+
+def test_what_before_layer_raises_ends_the_pass_and_not_the_request(model: Any, engine: TransformersEngine) -> None:
+    first = started(engine, model)
+
+    def fail(layer: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        engine.forward([first], len(PROMPT), fail)
+    assert [first, *decode(engine, first, 3)] == generated(model, PROMPT, 4)
 
 
 def test_rows_rewritten_in_place_are_used_by_the_next_pass(model: Any, engine: TransformersEngine) -> None:
@@ -165,11 +209,9 @@ def test_rows_rewritten_in_place_are_used_by_the_next_pass(model: Any, engine: T
     expected = decode(engine, first, NEW_TOKENS)
     _, others = prompt_cache(model, other_prompt)
     fill(engine, others)
-    engine.crop(NEW_TOKENS)
     rewritten = decode(engine, first, NEW_TOKENS)
     assert rewritten == generated(model, [*other_prompt, first], NEW_TOKENS)
     assert rewritten != expected
-    engine.crop(NEW_TOKENS)
     fill(engine, prompt_cache(model)[1])
     assert decode(engine, first, NEW_TOKENS) == expected
 
@@ -188,26 +230,25 @@ def test_a_step_allocates_no_cache(model: Any, engine: TransformersEngine, monke
     first = started(engine, model)
     addresses = [rows.data_ptr() for index in range(2) for rows in engine.prompt_rows(index)]
     seen: list[int] = []
-    update = engine_module.InPlaceLayer.update
+    update = cache_layers.InPlaceLayer.update
 
     def watched(layer: Any, *arguments: Any, **named: Any) -> Any:
         result = update(layer, *arguments, **named)
         seen.extend(rows.data_ptr() for rows in result)
         return result
 
-    monkeypatch.setattr(engine_module.InPlaceLayer, "update", watched)
+    monkeypatch.setattr(cache_layers.InPlaceLayer, "update", watched)
     decode(engine, first, 3)
-    engine.crop(2)
-    engine.forward([1, 2])
+    engine.forward([1, 2], len(PROMPT) + 1)
     assert seen == addresses * 4
     assert [rows.data_ptr() for index in range(2) for rows in engine.prompt_rows(index)] == addresses
 
 
 def test_a_new_request_starts_clean(model: Any, engine: TransformersEngine) -> None:
-    assert engine.length == 0
     decode(engine, started(engine, model), 3)
     engine.start(5, 4)
-    assert engine.length == 5
+    with pytest.raises(EngineError, match="5 are written"):
+        engine.forward([1], 6)
     assert all(not rows.any() for rows in engine.prompt_rows(0))
 
 
@@ -217,11 +258,10 @@ def test_nothing_warns_of_deprecation(model: Any) -> None:
         engine = TransformersEngine(model)
         engine.prefill(PROMPT)
         decode(engine, started(engine, model), 2)
-        engine.crop(1)
 
 
 def test_calls_before_start_are_refused(engine: TransformersEngine) -> None:
-    for call in (lambda: engine.forward([1]), lambda: engine.crop(0), lambda: engine.prompt_rows(0)):
+    for call in (lambda: engine.forward([1], 0), lambda: engine.prompt_rows(0)):
         with pytest.raises(EngineError, match="call start first"):
             call()
 
@@ -229,17 +269,46 @@ def test_calls_before_start_are_refused(engine: TransformersEngine) -> None:
 def test_too_many_tokens_are_refused_and_leave_the_cache_whole(model: Any, engine: TransformersEngine) -> None:
     first = started(engine, model)
     with pytest.raises(EngineError, match=rf"13 tokens onto 41 rows, but start allocated {41 + NEW_TOKENS}"):
-        engine.forward([1] * 13)
-    assert engine.length == len(PROMPT)
+        engine.forward([1] * 13, len(PROMPT))
     assert [first, *decode(engine, first, 3)] == generated(model, PROMPT, 4)
 
 
-def test_the_prompts_rows_cannot_be_cropped(model: Any, engine: TransformersEngine) -> None:
+def test_passes_over_the_prompts_rows_or_behind_a_gap_are_refused(model: Any, engine: TransformersEngine) -> None:
     decode(engine, started(engine, model), 2)
-    for tokens in (3, -1):
-        with pytest.raises(EngineError, match=rf"crop\({tokens}\).*2 rows after the prompt"):
-            engine.crop(tokens)
-    assert engine.length == len(PROMPT) + 2
+    for at in (len(PROMPT) - 1, len(PROMPT) + 3):
+        with pytest.raises(EngineError, match=rf"row {at}: the context has 41 rows, and 43 are written"):
+            engine.forward([1], at)
+
+
+def test_sampling_is_the_same_one_by_one_and_all_at_once(model: Any, engine: TransformersEngine) -> None:
+    sampling = lynx.Sampling(temperature=1.5, top_p=0.95, repetition_penalty=1.3, seed=7)
+    first, layers = prompt_cache(model)
+
+    def start() -> None:
+        engine.start(len(PROMPT), NEW_TOKENS, sampler=lynx.Sampler(sampling), prompt=PROMPT)
+        fill(engine, layers)
+
+    start()
+    tokens = [first, *decode(engine, first, 6)]
+    assert tokens[1:] != generated(model, PROMPT, 7)[1:], "it is hot enough to leave the greedy text"
+    start()
+    assert forward(engine, tokens[:-1], len(PROMPT)) == tokens[1:]
+
+
+def test_prefill_samples_the_first_token(engine: TransformersEngine) -> None:
+    prefilled = engine.prefill(PROMPT)
+    sampler = lynx.Sampler(lynx.Sampling(temperature=1.5, repetition_penalty=1.3, seed=4))
+    firsts = {engine.prefill(PROMPT, sampler=sampler).first_token for _ in range(2)}
+    assert firsts == {sampler.sample(prefilled.logits, len(PROMPT), PROMPT).token}
+    assert prefilled.first_token == int(prefilled.logits.argmax())
+
+
+def test_a_penalty_without_the_prompt_is_refused(engine: TransformersEngine) -> None:
+    sampler = lynx.Sampler(lynx.Sampling(repetition_penalty=1.1))
+    with pytest.raises(EngineError, match="give the prompt"):
+        engine.start(5, 4, sampler=sampler)
+    with pytest.raises(EngineError, match="4 tokens was given for a context of 5"):
+        engine.start(5, 4, sampler=sampler, prompt=[1] * 4)
 
 
 def test_more_positions_than_the_model_has_are_refused(engine: TransformersEngine) -> None:
@@ -256,7 +325,7 @@ def test_senseless_arguments_are_refused(model: Any, engine: TransformersEngine)
         engine.start(0, 4)
     started(engine, model)
     with pytest.raises(EngineError, match="no tokens"):
-        engine.forward([])
+        engine.forward([], len(PROMPT))
     with pytest.raises(EngineError, match="layers 0 to 1"):
         engine.prompt_rows(2)
 
@@ -297,18 +366,15 @@ def test_smollm2_drafts_rolls_back_and_verifies_like_generate() -> None:
     engine.start(len(prompt), 8)
     fill(engine, prefilled.layers)
     first = prefilled.first_token
-    expected = decode(engine, first, 8)
+    expected = decode(engine, first, 8, 256)
     assert first == generated(loaded.model, prompt, 1)[0]
-    engine.crop(8)
     torch.manual_seed(0)
     for index, rows in enumerate(prefilled.layers):  # A coarse tier: drafts go astray, verifying must not.
         for target, source in zip(engine.prompt_rows(index), rows, strict=True):
             target.copy_(source + 0.5 * source.std() * torch.randn(source.shape).to(source.dtype))
-    drafted = decode(engine, first, 7)
+    drafted = decode(engine, first, 7, 256)
     fill(engine, prefilled.layers)
-    engine.crop(7)
-    verified = engine.forward([first, *drafted])
+    verified = forward(engine, [first, *drafted], 256)
     accepted = next((i for i, (d, v) in enumerate(zip(drafted, verified, strict=False)) if d != v), 7)
-    engine.crop(7 - accepted)
     tokens = verified[: accepted + 1]
-    assert tokens + decode(engine, tokens[-1], 8 - len(tokens)) == expected
+    assert tokens + decode(engine, tokens[-1], 8 - len(tokens), 256 + len(tokens)) == expected
