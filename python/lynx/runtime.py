@@ -316,8 +316,8 @@ class _Cache:
         self._receiver = receiver
         self._engine = engine
         self._held: list[int] = [-1] * len(engine.layers)
-        self._usable: int = Tier.EXACT
         self.last_part = receiver.manifest.parts - 1
+        self._usable = self.last_part
         self.reference = _reference_tier(receiver.manifest)
 
     def reference_ready(self) -> bool:
@@ -331,7 +331,9 @@ class _Cache:
     def tier(self) -> Tier:
         """What the layers hold, all of them."""
         part = min(self._held)
-        return self.reference if self.reference is not None and part == self.last_part else Tier(max(part, 0))
+        if self.reference is not None and part == self.last_part:
+            return self.reference
+        return Tier.ANCHOR if part < self._receiver.manifest.residual_part else Tier.RESIDUAL
 
     def decode_next_layer(self, part: int) -> bool:
         """Decode one layer that has arrived since; whether there was one."""
@@ -362,6 +364,6 @@ class _Cache:
 def _reference_tier(manifest: Manifest) -> Tier | None:
     """What the last part completes; None if that is the anchor, which verifies nothing."""
     specs = [tensor.spec for tensor in manifest.tensors]
-    if all(spec.coding == Coding.RAW or (spec.exact and manifest.parts > Tier.EXACT) for spec in specs):
+    if all(spec.coding == Coding.RAW or (spec.exact and manifest.parts > manifest.exact_part) for spec in specs):
         return Tier.EXACT
-    return Tier.RESIDUAL if manifest.parts > Tier.RESIDUAL else None
+    return Tier.RESIDUAL if manifest.parts > manifest.residual_part else None
