@@ -50,8 +50,9 @@ class LYNX_API PlaneReceiver {
     PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options = {});
     PlaneReceiver(PlaneReceiver&&) noexcept;
     PlaneReceiver& operator=(PlaneReceiver&&) noexcept;
-    /// Gives the slot back if every chunk has arrived or the sender is known to have stopped (settle()). Otherwise the
-    /// slot stays taken as long as the node lives: a late write must not hit another request's memory.
+    /// Gives the slot back if every chunk has arrived, without the sender having given up a write at a deadline, or the
+    /// sender is known to have stopped (settle()). Otherwise the slot stays taken as long as the node lives: a late
+    /// write must not hit another request's memory.
     ~PlaneReceiver();
 
     [[nodiscard]] const Manifest& manifest() const noexcept;

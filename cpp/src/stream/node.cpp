@@ -58,7 +58,7 @@ void Rail::on_arrival(std::uint32_t tag) noexcept {
     const ArrivalTag arrival = ArrivalTag::unpack(tag);
     // A write for a slot that nobody holds is a late one of a request that has ended: not an error.
     if (const auto receiver = node.slots.find(arrival.slot))
-        receiver->on_arrival(arrival.chunk);
+        receiver->on_arrival(arrival.chunk, arrival.after_doubt);
     else
         node.metrics.stray_writes.add();
 }

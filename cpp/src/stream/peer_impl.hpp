@@ -122,7 +122,7 @@ struct Peer::Impl final : LinkHandler {
     void on_reply(std::uint64_t request_id, ControlMessage message);
     void on_cancel(const Notice& notice);
     void on_cancelled(const Notice& notice);
-    void on_done(std::uint64_t request_id);
+    void on_done(std::uint64_t request_id, bool in_doubt);
     void on_sent(const Sent& sent);
     void on_resend(const Resend& resend);
     void on_first_token(const FirstToken& first);

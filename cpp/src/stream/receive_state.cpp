@@ -71,18 +71,21 @@ PlaneReceiver::State::~State() {
     node.slots.remove(slot);
     if (!counted && slot != SlotTable::kNoSlot)
         (complete() ? node.metrics.received.done : node.metrics.received.cancelled).add();
-    if (settled || complete()) return;
+    if (settled || (complete() && !doubtful)) return;
     // The keys have ended, but a write that was half in goes on in some providers: soon over if the sender is gone; of
-    // one that is stopped, or cut off, it may come whenever it goes on.
+    // one that is stopped, or cut off, or that has given a write up, it may come whenever it goes on.
     if (sender_gone)
         block.give_back_after(kHalfIn);
     else
         block.keep();
 }
 
-void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
+void PlaneReceiver::State::on_arrival(std::uint32_t number, bool after_doubt) noexcept {
     const std::lock_guard lock(mutex);
     arrivals += 1;
+    // A write that is given up is made again before the transfer can be complete, unless it has landed by itself: so
+    // whoever finds it complete has been told.
+    doubtful = doubtful || after_doubt;
     last_arrival = Clock::now();
     if (number >= layout.chunks() || chunks[number] == Chunk::kUnused) {
         end(std::make_exception_ptr(ProtocolError(text("request ", manifest.request_id, ": a write of chunk ", number,
@@ -282,6 +285,11 @@ Grant PlaneReceiver::State::grant_anew() {
     regions = open_regions(node, block, layout.bytes());
     parts_sent = 0;
     return grant();
+}
+
+bool PlaneReceiver::State::complete_with_doubt() const {
+    const std::lock_guard lock(mutex);
+    return complete() && doubtful && !settled;
 }
 
 std::vector<std::uint8_t> PlaneReceiver::State::arrived() const {

@@ -189,7 +189,7 @@ Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerI
             .peer = rail_peer,
             .remote_address = region.address + extent.offset,
             .remote_key = region.key,
-            .tag = ArrivalTag{grant.slot, number}.pack(),
+            .tag = ArrivalTag{grant.slot, number, abandoned}.pack(),
             .cookie = cookie};
 }
 
@@ -297,6 +297,11 @@ void PlaneSender::State::fail(const std::exception_ptr& cause) noexcept {
 std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline) {
     std::unique_lock lock(mutex);
     if (!changed.wait_until(lock, deadline.at(), [&] { return chunks_in_flight == 0; })) return std::nullopt;
+    return abandoned ? kUnknownChunks : chunks_posted;
+}
+
+std::uint64_t PlaneSender::State::posted_in_all() {
+    const std::lock_guard lock(mutex);
     return abandoned ? kUnknownChunks : chunks_posted;
 }
 

@@ -74,6 +74,8 @@ struct PlaneSender::State {
     void abandon();
     /// How many chunks were posted, once none is with a provider any more; kUnknownChunks if some may land yet.
     [[nodiscard]] std::optional<std::uint64_t> wait_drained(Deadline deadline);
+    /// How many were posted, of a transfer that the receiver has whole; kUnknownChunks as above.
+    [[nodiscard]] std::uint64_t posted_in_all();
     /// Posts nothing more, and tells nobody yet: fail() does.
     void stop() noexcept;
     void fail(const std::exception_ptr& error) noexcept;

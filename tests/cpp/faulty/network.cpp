@@ -27,6 +27,32 @@ std::uint64_t FaultyFabric::Network::add_endpoint(Inbox& inbox) {
 void FaultyFabric::Network::remove_endpoint(std::uint64_t number) noexcept {
     const std::scoped_lock lock(mutex_);
     endpoints_.erase(number);
+    std::erase_if(half_in_, [&](const HalfIn& write) { return write.endpoint == number; });
+}
+
+void FaultyFabric::Network::stall(std::uint64_t stream) {
+    const std::scoped_lock lock(mutex_);
+    stalled_.insert(stream);
+}
+
+void FaultyFabric::Network::heal(std::uint64_t stream) {
+    const std::scoped_lock lock(mutex_);
+    stalled_.erase(stream);
+    std::erase_if(half_in_, [&](const HalfIn& write) {
+        if (write.stream != stream) return false;
+        std::memcpy(write.to.data(), write.bytes.data(), write.bytes.size());
+        return true;
+    });
+}
+
+bool FaultyFabric::Network::stalls(const Write& write, std::uint64_t stream, std::uint64_t endpoint) {
+    const std::scoped_lock lock(mutex_);
+    if (!stalled_.contains(stream)) return false;
+    std::string invalid;
+    if (const Region* region = target(write, invalid); region != nullptr)
+        half_in_.push_back({stream, endpoint, region->memory.subspan(write.remote_address, write.source.size()),
+                            std::vector<std::byte>(write.source.begin(), write.source.end())});
+    return true;
 }
 
 bool FaultyFabric::Network::is_registered(ConstByteSpan source, std::uint64_t region) const {
