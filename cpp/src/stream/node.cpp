@@ -226,6 +226,9 @@ NodeMetrics Node::metrics() const noexcept {
     metrics.arena_bytes = impl_->memory.size();
     metrics.arena_used_bytes = impl_->memory.size() - impl_->arena.free_bytes();
     metrics.slots_taken = impl_->slots.taken();
+    const Arena::Held held = impl_->arena.held();
+    metrics.slots_held = held.blocks;
+    metrics.held_bytes = held.bytes;
     metrics.live_rails = impl_->queue->live_rails();
     return metrics;
 }

@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
 
+#include "core/text.hpp"
 #include "faulty/faulty_fabric.hpp"
+#include "lynx/error.hpp"
 #include "stream/cache.hpp"
 #include "stream/links.hpp"
 #include "stream/receive_state.hpp"
@@ -64,6 +69,37 @@ TEST_F(StalledRail, WhoeverOnlyClaimsOneForAnotherTakesNoMemoryFromIt) {
     const auto let_go = [](PlaneReceiver done) { return done.complete(); };
     EXPECT_TRUE(let_go(std::move(receiver)));
     EXPECT_TRUE(becomes_free(decode));
+}
+
+TEST_F(StalledRail, ATagThatComesBeforeItsChunkWasPutEndsNeitherTheTransferNorTheLink) {
+    auto [sender, receiver] = open(link, cache.manifest(1));
+    for (std::uint32_t n = 0; n < 3; ++n) receiver.state()->on_arrival(n);
+    std::this_thread::sleep_for(100ms);  // it is asked for
+    EXPECT_FALSE(link.at_prefill->lost());
+    cache.put_all(sender);
+    EXPECT_TRUE(receiver.wait(1, soon()));
+    EXPECT_LT(cache.error_of(receiver, 1), 0.05F);
+    link.at_decode->finish(receiver);
+    EXPECT_TRUE(link.at_prefill->finish(sender, soon()));
+}
+
+TEST_F(StalledRail, WhatIsHeldBackForItIsCountedAndNamedWhereRoomIsMissing) {
+    fabric.stall(kStalling);
+    transfer(1);
+    for (int i = 0; i < 500 && decode.metrics().slots_held == 0; ++i) std::this_thread::sleep_for(10ms);
+    const NodeMetrics metrics = decode.metrics();
+    EXPECT_EQ(metrics.slots_held, 1u);
+    EXPECT_EQ(metrics.held_bytes, metrics.arena_used_bytes);
+    EXPECT_EQ(metrics.slots_taken, 0u);
+    std::vector<PlaneReceiver> all;
+    try {
+        for (std::uint64_t request = 2; request < 1000; ++request) all.emplace_back(decode, cache.manifest(request));
+        ADD_FAILURE() << "never full";
+    } catch (const ArenaFull& e) {
+        EXPECT_NE(std::string(e.what()).find(text("1 slot of ", metrics.held_bytes, " bytes in all are held back")),
+                  std::string::npos)
+            << e.what();
+    }
 }
 
 }  // namespace
