@@ -300,6 +300,12 @@ std::vector<std::uint8_t> PlaneReceiver::State::arrived() const {
     return here;
 }
 
+void PlaneReceiver::State::check_sent(unsigned part) const {
+    if (part >= layout.parts())
+        throw InvalidArgument(text("part ", part, " of request ", manifest.request_id,
+                                   " was waited for; its manifest sends ", layout.parts(), ", counted from 0"));
+}
+
 void PlaneReceiver::State::begin_decode() {
     const std::lock_guard lock(mutex);
     decoding += 1;

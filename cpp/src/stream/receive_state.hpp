@@ -69,6 +69,9 @@ struct PlaneReceiver::State {
     /// One byte a chunk: 1 if it is here.
     [[nodiscard]] std::vector<std::uint8_t> arrived() const;
 
+    /// Throws InvalidArgument for a part that never comes.
+    void check_sent(unsigned part) const;
+
     // Around the work on a device that reads the slot.
     void begin_decode();
     void end_decode(const std::exception_ptr& error);
