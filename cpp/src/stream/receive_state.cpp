@@ -21,6 +21,8 @@ constexpr auto kLostAfterStop = std::chrono::milliseconds(250);
 constexpr auto kHalfIn = std::chrono::seconds(2);
 /// A chunk that was asked for so often and did not come whole never will.
 constexpr std::uint8_t kMostAsked = 8;
+/// That one message asks for: it stays far below what a link takes.
+constexpr std::size_t kMostRuns = 16'384;
 
 std::uint64_t random_seed() {
     std::random_device random;
@@ -252,7 +254,17 @@ Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
     std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
     std::sort(again.begin(), again.end());  // damaged ones are there as they came, maybe twice
     again.erase(std::unique(again.begin(), again.end()), again.end());
-    for (const std::uint32_t n : again) {
+    std::vector<ChunkRun> runs;
+    for (auto it = again.begin(); it != again.end(); ++it) {
+        const std::uint32_t n = *it;
+        if (!runs.empty() && runs.back().first + runs.back().count == n) {
+            runs.back().count += 1;
+        } else if (runs.size() < kMostRuns) {
+            runs.push_back({n, 1});
+        } else {
+            damaged.assign(it, again.end());  // in the next round
+            break;
+        }
         const SlotLayout::Chunk chunk = layout.chunk(n);
         times.at(chunk.tensor, chunk.part).resent += 1;
         node.metrics.asked_chunks.add();
@@ -264,13 +276,6 @@ Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
     }
     if (again.empty()) return {};
     parts_sent = 0;
-    std::vector<ChunkRun> runs;
-    for (const std::uint32_t n : again) {
-        if (!runs.empty() && runs.back().first + runs.back().count == n)
-            runs.back().count += 1;
-        else
-            runs.push_back({n, 1});
-    }
     return {std::move(runs), ++round};
 }
 
