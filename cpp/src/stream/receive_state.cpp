@@ -84,16 +84,13 @@ PlaneReceiver::State::~State() {
 
 void PlaneReceiver::State::on_arrival(std::uint32_t number, bool after_doubt) noexcept {
     const std::lock_guard lock(mutex);
+    // Any peer can send any tag: what no write of this transfer can have is another's, and ends nothing here.
+    if (number >= layout.chunks() || chunks[number] == Chunk::kUnused) return node.metrics.stray_writes.add();
     arrivals += 1;
     // A write that is given up is made again before the transfer can be complete, unless it has landed by itself: so
     // whoever finds it complete has been told.
     doubtful = doubtful || after_doubt;
     last_arrival = Clock::now();
-    if (number >= layout.chunks() || chunks[number] == Chunk::kUnused) {
-        end(std::make_exception_ptr(ProtocolError(text("request ", manifest.request_id, ": a write of chunk ", number,
-                                                       " came that the manifest does not have"))));
-        return;
-    }
     const SlotLayout::Chunk chunk = layout.chunk(number);
     const std::uint32_t first = layout.first_chunk(chunk.tensor);
     times.touch(chunk.tensor, chunk.part, last_arrival);

@@ -323,8 +323,8 @@ bool PlaneSender::State::resend(const Missing& missing) {
             if (run.first < end || run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             end = std::uint64_t{run.first} + run.count;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
-                if (chunks[n] == Chunk::kNotPut) return false;
-                // Others are on their way already; or the receiver does not know yet that there is no such chunk.
+                // Others are on their way already, or not put yet: somebody else's write had their tag. Or the receiver
+                // does not know yet that there is no such chunk.
                 if (chunks[n] != Chunk::kWritten) continue;
                 send_again(n);
                 set(n, Chunk::kPending);

@@ -87,8 +87,7 @@ struct PlaneSender::State {
     void on_confirmed() noexcept;
     /// What has been written, if that is news for the receiver.
     [[nodiscard]] std::optional<Written> take_sent();
-    /// The receiver misses these chunks, in order. False if it cannot: a number out of range or given twice, or of a
-    /// tensor that was not put yet.
+    /// The receiver misses these chunks, in order. False if it cannot: a number out of range or given twice.
     [[nodiscard]] bool resend(const Missing& missing);
     /// With true, the loss of the peer does not end the transfer: it is suspended until resume().
     void set_resumable(bool resumable);
