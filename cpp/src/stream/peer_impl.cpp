@@ -22,7 +22,22 @@ Peer::Impl::~Impl() {
     node.impl()->remove_peer(fabric_peer);
 }
 
+void Peer::Impl::tell_doubts() noexcept {
+    try {
+        const std::lock_guard lock(mutex);
+        if (lost) return;
+        for (const auto& [id, request] : outgoing)
+            if (const auto sender = request.sender.lock();
+                sender && !request.done && sender->posted_in_all() == kUnknownChunks)
+                link.post(MessageType::kCancel,
+                          Notice{id, "the connection was closed on the sender's side", kUnknownChunks}.serialize());
+    } catch (const std::exception&) {
+        // The peer does not read: nobody to tell.
+    }
+}
+
 void Peer::Impl::close() noexcept {
+    tell_doubts();
     // First, so that this is the cause they hear of and not the socket's end.
     lose(std::make_exception_ptr(Cancelled(text("the connection to ", link.peer_name(), " was closed on this side"))));
     link.close();

@@ -37,6 +37,8 @@ struct Peer::Impl final : LinkHandler {
     void lose(const std::exception_ptr& cause, bool ended = false) noexcept;
     /// Ends the connection; everything that hangs on it fails.
     void close() noexcept;
+    /// A peer that leaves takes its writes with it, but for those that it has given up: of these the receivers hear.
+    void tell_doubts() noexcept;
     void throw_if_lost();  // the mutex is held
 
     /// Takes the number for an offer of this side. Throws InvalidArgument if it is in use.

@@ -76,7 +76,7 @@ PlaneReceiver::State::~State() {
     if (settled || (complete() && !doubtful)) return;
     // The keys have ended, but a write that was half in goes on in some providers: soon over if the sender is gone; of
     // one that is stopped, or cut off, or that has given a write up, it may come whenever it goes on.
-    if (sender_gone)
+    if (sender_gone && !doubtful)
         block.give_back_after(kHalfIn);
     else
         block.keep();
@@ -199,7 +199,10 @@ void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
 
 bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline) noexcept {
     std::unique_lock lock(mutex);
-    if (chunks_posted == kUnknownChunks) return false;
+    if (chunks_posted == kUnknownChunks) {
+        doubtful = true;
+        return false;
+    }
     if (settling_since == Clock::time_point{}) settling_since = Clock::now();
     // Where written means landed, there is nothing to wait for: the sender has seen all its writes end.
     const bool landed = std::all_of(node.rails.begin(), node.rails.end(),

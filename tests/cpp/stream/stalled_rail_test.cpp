@@ -54,6 +54,28 @@ TEST_F(StalledRail, WhatWasGivenUpOnItNeverLandsInAnothersMemory) {
     EXPECT_TRUE(std::ranges::all_of(next.state()->memory(), [](std::byte b) { return b == std::byte{42}; }));
 }
 
+TEST_F(StalledRail, WhatWasGivenUpOnItByASenderThatLeavesNeverLandsInAnothersMemory) {
+    fabric.stall(kStalling);
+    fabric.stall(kStalling + 1);
+    {
+        auto [sender, receiver] = open(link, cache.manifest(1));
+        cache.put_all(sender);
+        EXPECT_THROW((void)sender.wait_written(soon()), Timeout);
+        link.at_prefill->close();
+        EXPECT_THROW((void)receiver.wait(1, soon()), Error);
+    }
+    link.at_decode.reset();
+    for (int i = 0; i < 40; ++i) {  // longer than what is half in of a process that has ended may take
+        std::this_thread::sleep_for(100ms);
+        if (decode.arena_free_bytes() == decode.arena_bytes()) break;
+    }
+    const PlaneReceiver next(decode, cache.manifest(2));
+    std::ranges::fill(next.state()->memory(), std::byte{42});
+    fabric.heal(kStalling);
+    fabric.heal(kStalling + 1);
+    EXPECT_TRUE(std::ranges::all_of(next.state()->memory(), [](std::byte b) { return b == std::byte{42}; }));
+}
+
 TEST_F(StalledRail, ATransferWithoutOneGivesItsMemoryBack) {
     transfer(1);
     EXPECT_TRUE(becomes_free(decode));
