@@ -59,13 +59,16 @@ TEST_F(StalledRail, WhatWasGivenUpOnItByASenderThatLeavesNeverLandsInAnothersMem
     fabric.stall(kStalling + 1);
     {
         auto [sender, receiver] = open(link, cache.manifest(1));
-        cache.put_all(sender);
-        EXPECT_THROW((void)sender.wait_written(soon()), Timeout);
+        const auto send = [&, &to = sender] {
+            cache.put_all(to);
+            (void)to.wait_written(soon());
+        };
+        EXPECT_THROW(send(), Timeout);
         link.at_prefill->close();
         EXPECT_THROW((void)receiver.wait(1, soon()), Error);
     }
     link.at_decode.reset();
-    for (int i = 0; i < 40; ++i) {  // longer than what is half in of a process that has ended may take
+    for (int i = 0; i < 30; ++i) {  // longer than what is half in of a process that has ended may take
         std::this_thread::sleep_for(100ms);
         if (decode.arena_free_bytes() == decode.arena_bytes()) break;
     }
