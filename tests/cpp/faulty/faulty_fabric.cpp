@@ -63,6 +63,9 @@ void FaultyFabric::stall(std::uint64_t stream) {
 void FaultyFabric::heal(std::uint64_t stream) {
     network_->heal(stream);
 }
+std::size_t FaultyFabric::half_in() const {
+    return network_->half_in();
+}
 FaultCounts FaultyFabric::counts() const {
     return network_->counts();
 }

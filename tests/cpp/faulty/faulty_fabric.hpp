@@ -40,6 +40,8 @@ class FaultyFabric {
     /// half in goes on landing at heal(), whatever has become of the region: as over a TCP connection that stalls.
     void stall(std::uint64_t stream);
     void heal(std::uint64_t stream);
+    /// How many writes are half in.
+    [[nodiscard]] std::size_t half_in() const;
 
     [[nodiscard]] FaultCounts counts() const;
     /// Every fault there was, sorted. The same writes with the same seed give the same trace, in whatever order and

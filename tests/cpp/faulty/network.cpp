@@ -60,6 +60,11 @@ void FaultyFabric::Network::heal(std::uint64_t stream) {
     });
 }
 
+std::size_t FaultyFabric::Network::half_in() const {
+    const std::scoped_lock lock(mutex_);
+    return half_in_.size();
+}
+
 bool FaultyFabric::Network::stalls(const Write& write, std::uint64_t stream, std::uint64_t endpoint) {
     const std::scoped_lock lock(mutex_);
     if (!stalled_.contains(stream)) return false;

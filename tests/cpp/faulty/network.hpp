@@ -50,6 +50,7 @@ class FaultyFabric::Network {
 
     void stall(std::uint64_t stream);
     void heal(std::uint64_t stream);
+    [[nodiscard]] std::size_t half_in() const;
     /// Takes the write if the stream is stalled.
     [[nodiscard]] bool stalls(const Write& write, std::uint64_t stream, std::uint64_t endpoint);
 
