@@ -171,8 +171,12 @@ class Pair {
     static void expect_same_bytes(const PlaneReceiver& receiver, const PlaneSender& sender) {
         const SlotLayout& layout = receiver.state()->layout;
         const ConstByteSpan got = receiver.state()->memory(), wanted = sender.state()->memory();
+        const auto chunks = [&] {
+            const std::lock_guard lock(sender.state()->mutex);
+            return sender.state()->chunks;
+        }();
         for (std::uint32_t n = 0; n < layout.chunks(); ++n) {
-            if (sender.state()->chunks[n] == PlaneSender::State::Chunk::kUnused) continue;
+            if (chunks[n] == PlaneSender::State::Chunk::kUnused) continue;
             const Extent e = layout.chunk(n).extent;
             ASSERT_TRUE(std::ranges::equal(got.subspan(e.offset, e.bytes), wanted.subspan(e.offset, e.bytes)))
                 << "chunk " << n << " of request " << receiver.manifest().request_id;
