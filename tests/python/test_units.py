@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+import lynx
 from lynx.modes import MODES, coding_from_json, coding_to_json, parse_modes
 from lynx.transfer import CacheCoding
 from lynx.units import format_bandwidth, parse_bandwidth, parse_endpoint
