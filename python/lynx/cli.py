@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "LYNX_KEY_FILE"
 DEFAULT_ADDRESS = "127.0.0.1:7471"
+DEFAULT_MODES = "bf16,int8,int4,anchor-first,lynx"
 INTERRUPTED = 130
 _T = TypeVar("_T")
 
@@ -226,12 +227,16 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--modes",
         type=_modes,
-        default="bf16,int8,int4,lynx",
+        default=DEFAULT_MODES,
         metavar="LIST",
-        help="of bf16, int8, int4, lynx, lynx-exact (default bf16,int8,int4,lynx)",
+        help="of bf16, int8, int4, anchor-first, lynx, lynx-ladder, lynx-exact, adaptive "
+        f"(default {DEFAULT_MODES}): see docs/policies.md",
     )
     parser.add_argument(
-        "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
+        "--policy",
+        metavar="NAME",
+        help="for mode lynx: layer-ready (default), anchor-first, blocking, ladder, deadline, adaptive, "
+        "or module:Class of your own",
     )
     parser.add_argument(
         "--timeout", type=_seconds, default=120.0, metavar="SECONDS", help="deadline of each transfer (default 120)"

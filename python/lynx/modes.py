@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lynx._core import MAX_RUNGS, MAX_SINK_TOKENS, Coding
-from lynx.policies import AnchorFirst, Blocking, Policy, Tier
+from lynx.policies import Adaptive, AnchorFirst, Blocking, Ladder, LayerReady, Policy, Tier
 from lynx.transfer import RAW, CacheCoding
 
 
@@ -27,10 +27,11 @@ MODES = {
         Mode("bf16", RAW, Blocking(), None, "the cache as it is, blocking"),
         Mode("int8", CacheCoding(), Blocking(), "bf16", "all 8 planes, blocking"),
         Mode("int4", CacheCoding(parts=1), Blocking(Tier.ANCHOR), "int8", "the anchor alone, blocking, never verified"),
-        Mode("lynx", CacheCoding(), AnchorFirst(), "int8", "drafts on the anchor, verified on all 8 planes"),
-        Mode(
-            "lynx-exact", CacheCoding(exact=True), AnchorFirst(), "bf16", "drafts on the anchor, verified bit for bit"
-        ),
+        Mode("anchor-first", CacheCoding(), AnchorFirst(), "int8", "drafts, verified once all 8 planes are in"),
+        Mode("lynx", CacheCoding(), LayerReady(), "int8", "drafts, verified layer by layer as the 8 planes come"),
+        Mode("lynx-ladder", CacheCoding(rungs=3), Ladder(), "int8", "the same, put right plane by plane before"),
+        Mode("lynx-exact", CacheCoding(exact=True), LayerReady(), "bf16", "drafts, verified bit for bit"),
+        Mode("adaptive", CacheCoding(), Adaptive(), "int8", "whatever a cost model says is fastest"),
     )
 }
 

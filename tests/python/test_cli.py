@@ -136,6 +136,7 @@ def test_demo_writes_the_whole_comparison(model: str, provider: str, tmp_path: P
         "new_tokens",
         "bandwidth_bytes_per_s",
         "provider",
+        "step_s",
         "prefill_s",
         "live",
         "modes",
@@ -143,7 +144,7 @@ def test_demo_writes_the_whole_comparison(model: str, provider: str, tmp_path: P
     assert told_of == set(result)
     assert (result["context_tokens"], result["new_tokens"], result["bandwidth_bytes_per_s"]) == (200, 12, 125_000)
     modes = result["modes"]
-    assert list(modes) == ["bf16", "int8", "int4", "lynx"]
+    assert list(modes) == ["bf16", "int8", "int4", "anchor-first", "lynx"]
     for m in modes.values():
         assert len(m["tokens"]) == 12
         assert set(m["time_to_verified_s"]) == {"1", "8", "32", "64"}
@@ -214,7 +215,7 @@ def test_a_policy_of_ones_own_is_a_class_of_ten_lines(model: str, tmp_path: Path
         "from lynx.policies import Action\n"
         "class Two:\n"
         "    def decide(self, s):\n"
-        "        if s.residual_ready:\n"
+        "        if s.reference_ready:\n"
         "            return Action.VERIFY\n"
         "        return Action.DRAFT if s.can_draft and s.drafted < 2 else Action.WAIT\n"
     )
@@ -227,6 +228,41 @@ def test_a_policy_of_ones_own_is_a_class_of_ten_lines(model: str, tmp_path: Path
     lynx_mode = json.loads(told.stdout)["modes"]["lynx"]
     assert lynx_mode["drafted"] == 2
     assert lynx_mode["equal"] is True
+
+
+def test_an_error_in_ones_own_policy_ends_the_command_with_its_traceback(model: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("class Policy:\n    def decide(self, s):\n        return 1 / 0\n")
+    told = lynx(
+        *("demo", "--model", model, *SMALL, "--tokens", "8", "--modes", "lynx", "--policy", "broken:Policy"),
+        cwd=tmp_path,
+    )
+    fails(told, 1, "raised ZeroDivisionError", "in decide", "return 1 / 0")
+
+
+def test_every_mode_runs_sampled_and_stops_at_its_string(model: str) -> None:
+    modes = "bf16,int8,int4,anchor-first,lynx,lynx-ladder,lynx-exact,adaptive"
+    command = ("demo", "--model", model, *SMALL, "--tokens", "24", "--bandwidth", "1Mbit", "--modes", modes)
+    sampling = ("--temperature", "0.9", "--top-p", "0.95", "--repetition-penalty", "1.1", "--seed", "5")
+    told = lynx(*command, *sampling, "--json", "-")
+    assert told.returncode == 0, told.stderr
+    results = json.loads(told.stdout)["modes"]
+    assert list(results) == modes.split(",")
+    for name in ("anchor-first", "lynx", "lynx-ladder", "lynx-exact", "adaptive"):
+        assert results[name]["equal"] is True, name
+        assert results[name]["rollbacks"] >= 0
+    assert results["lynx"]["drafted"] > 0
+
+
+def test_a_stop_string_ends_a_sampled_text_in_every_mode_alike(model: str) -> None:
+    command = ("demo", "--model", model, *SMALL, "--tokens", "12", "--bandwidth", "1Mbit", "--modes", "int8,lynx")
+    command += ("--temperature", "0.9", "--seed", "5", "--json", "-")
+    whole = json.loads(lynx(*command).stdout)["modes"]["int8"]["tokens"]
+    from transformers import AutoTokenizer
+
+    text = AutoTokenizer.from_pretrained(model).decode(whole[3:5], skip_special_tokens=True)
+    stopped = json.loads(lynx(*command, "--stop", text).stdout)["modes"]
+    assert len(stopped["int8"]["tokens"]) <= 5
+    assert stopped["lynx"]["tokens"] == stopped["int8"]["tokens"] == whole[: len(stopped["int8"]["tokens"])]
 
 
 def fails(told: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
