@@ -236,7 +236,9 @@ def test_an_error_in_ones_own_policy_ends_the_command_with_its_traceback(model: 
         *("demo", "--model", model, *SMALL, "--tokens", "8", "--modes", "lynx", "--policy", "broken:Policy"),
         cwd=tmp_path,
     )
-    fails(told, 1, "raised ZeroDivisionError", "in decide", "return 1 / 0")
+    assert told.returncode == 1
+    for words in ("Traceback", "return 1 / 0", "raised ZeroDivisionError"):
+        assert words in told.stderr
 
 
 def test_every_mode_runs_sampled_and_stops_at_its_string(model: str) -> None:
