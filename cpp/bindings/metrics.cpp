@@ -36,7 +36,7 @@ void bind_metrics(nb::module_& m) {
         .def_ro("cancelled", &Outcomes::cancelled);
 
     nb::class_<NodeMetrics>(m, "NodeMetrics",
-                            "What a node has counted since it was made. Lists are by part (0 anchor, 1 residual, 2 "
+                            "What a node has counted since it was made. Lists are by tier (0 anchor, 1 residual, 2 "
                             "exact) if nothing else is said.")
         .def_ro("sent_bytes", &NodeMetrics::sent_bytes, "Of writes that the provider has completed.")
         .def_ro("sent_chunks", &NodeMetrics::sent_chunks)
@@ -56,7 +56,7 @@ void bind_metrics(nb::module_& m) {
         .def_ro("stray_writes", &NodeMetrics::stray_writes, "For a slot that nobody holds any more.")
         .def_ro("asked_chunks", &NodeMetrics::asked_chunks, "Asked for again.")
         .def_ro("part_time", &NodeMetrics::part_time,
-                "From a slot's grant to the publication of the part, for all layers.")
+                "From a slot's grant to the publication of the tier, for all layers.")
         .def_ro("received", &NodeMetrics::received)
         .def_ro("heartbeats_missed", &NodeMetrics::heartbeats_missed)
         .def_ro("reconnects", &NodeMetrics::reconnects)

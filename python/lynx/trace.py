@@ -48,8 +48,10 @@ class Trace:
         request = transfer.manifest.request_id
         done = "sent" if isinstance(transfer, PlaneSender) else "received"
         parts = transfer.timeline()
+        residual_part = transfer.manifest.residual_part
         for tier, name in enumerate(TIERS):
-            stream = sorted((p for p in parts if p.part == tier), key=lambda p: (p.first_ns, p.last_ns))
+            of_tier = range(0, 1) if tier == 0 else range(1, residual_part + 1) if tier == 1 else [residual_part + 1]
+            stream = sorted((p for p in parts if p.part in of_tier), key=lambda p: (p.first_ns, p.last_ns))
             # Events of one track may not overlap. Where several tensors were on their way at once they lie below each
             # other, in as many rows of the same name as it takes.
             rows: list[list[PartTimes]] = []

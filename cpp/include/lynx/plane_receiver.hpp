@@ -85,8 +85,8 @@ class LYNX_API PlaneReceiver {
     void set_first_token(std::int32_t token);
 
     /// Decodes K or V of a layer, of all of its pieces in the manifest, from all planes through `part` (bit for bit
-    /// from kExactPart) into `destination` (any dtype and strides), whose first element is that of the first piece.
-    /// Throws InvalidArgument if that part is not complete or the shape is not the manifest's, CorruptData as
+    /// from Manifest::exact_part) into `destination` (any dtype and strides), whose first element is that of the first
+    /// piece. Throws InvalidArgument if that part is not complete or the shape is not the manifest's, CorruptData as
     /// Codec::decode_exact does.
     void decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination) const;
     /// The same into a tensor in the memory of the node's device. Returns once the work is queued there, after at most

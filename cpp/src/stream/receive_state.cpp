@@ -60,7 +60,8 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
         revision.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
             missing[t].at(p) = layout.chunks(t, p).count();
-            // A part without bytes (a residual behind an 8-bit anchor, a tensor of 0 tokens) is complete as it is.
+            // A part without bytes (a rung without a plane, a tensor of 0 tokens) is complete as it is, and ready once
+            // those before it are.
             if (missing[t].at(p) == 0) revision.tensors_ready.at(p) += 1;
         }
     }
@@ -108,8 +109,9 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
     take(number, chunk, TensorHead::is_intact(layout, chunk.tensor, seed, memory()));
     if (again || chunks[number] != Chunk::kGood) return;
     // What the exact part does not use will never come.
-    const Extent exact = layout.part(chunk.tensor, kExactPart);
-    if (layout.parts() <= kExactPart) return check_rest(number, chunk.tensor);
+    const unsigned exact_part = layout.exact_part();
+    if (layout.parts() <= exact_part) return check_rest(number, chunk.tensor);
+    const Extent exact = layout.part(chunk.tensor, exact_part);
     const std::uint64_t used = TensorHead::exact_bytes(layout, chunk.tensor, memory());
     if (used > exact.bytes) {
         end(std::make_exception_ptr(
@@ -117,10 +119,10 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
                                used, " bytes; at most ", exact.bytes, " are possible"))));
         return;
     }
-    const auto whole = layout.chunks(chunk.tensor, kExactPart);
+    const auto whole = layout.chunks(chunk.tensor, exact_part);
     for (std::uint32_t n = layout.exact_chunks(chunk.tensor, used).end; n < whole.end; ++n)
-        leave(n, chunk.tensor, kExactPart, Chunk::kUnused);
-    revision.part_bytes[kExactPart] -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
+        leave(n, chunk.tensor, exact_part, Chunk::kUnused);
+    revision.part_bytes.at(exact_part) -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
     layout.trim_exact(chunk.tensor, used);
     check_rest(number, chunk.tensor);
 }
@@ -149,8 +151,8 @@ void PlaneReceiver::State::take(std::uint32_t number, const SlotLayout::Chunk& c
         return;
     }
     revision.arrived_bytes.at(chunk.part) += chunk.extent.bytes;
-    node.metrics.received_bytes.at(chunk.part).add(chunk.extent.bytes);
-    node.metrics.received_chunks.at(chunk.part).add();
+    node.metrics.received_bytes.at(layout.tier(chunk.part)).add(chunk.extent.bytes);
+    node.metrics.received_chunks.at(layout.tier(chunk.part)).add();
     PartTimes& part = times.at(chunk.tensor, chunk.part);
     part.bytes += chunk.extent.bytes;
     part.chunks += 1;
@@ -163,8 +165,9 @@ void PlaneReceiver::State::leave(std::uint32_t number, std::uint32_t tensor, uns
     revision.tensors_ready.at(part) += 1;
     revision.number += 1;
     times.at(tensor, part).complete = true;
-    while (parts_ready < layout.parts() && all_ready(parts_ready))
-        node.metrics.part_time.at(parts_ready++).observe(last_arrival - granted);
+    for (; parts_ready < layout.parts() && all_ready(parts_ready); ++parts_ready)
+        if (parts_ready == 0 || parts_ready >= layout.rungs())  // with it its tier is complete
+            node.metrics.part_time.at(layout.tier(parts_ready)).observe(last_arrival - granted);
     if (!counted && complete()) {
         node.metrics.received.done.add();
         counted = true;

@@ -20,7 +20,7 @@ Deadline soon() {
 }
 
 template <class T>
-T sum(const std::array<T, kMaxParts>& parts) {
+T sum(const std::array<T, kTiers>& parts) {
     return std::accumulate(parts.begin(), parts.end(), T{});
 }
 
@@ -101,7 +101,7 @@ TEST_F(Metrics, OfBothEndsTellTheSameBytesByTier) {
         EXPECT_EQ(sum(in.received_chunks), chunks);
         EXPECT_EQ(out.posted_writes, chunks);
         EXPECT_EQ(out.write_latency.count(), chunks);
-        for (unsigned c = 0; c < kMaxParts; ++c) {
+        for (unsigned c = 0; c < kTiers; ++c) {
             EXPECT_EQ(out.queue_wait.at(c).count(), out.sent_chunks.at(c)) << c;
             EXPECT_EQ(out.lateness.at(c).count(), 0u) << "no deadline is set";
             EXPECT_EQ(in.part_time.at(c).count(), c < 2 ? 1u : 0u);
