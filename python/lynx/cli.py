@@ -299,9 +299,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--exact", action="store_true", help="verify on the exact tier, not on the 8 planes")
     parser.add_argument("--runs", type=_positive, default=8, metavar="N", help="runs to average (default 8)")
-    parser.add_argument(
-        "--plot", type=_writable, metavar="FILE", help="plot as SVG or PNG; - for bars in the terminal"
-    )
+    parser.add_argument("--plot", type=_writable, metavar="FILE", help="plot as SVG or PNG; - for bars in the terminal")
     parser.add_argument("--no-color", action="store_true", help="no colours")
     _add_output(parser)
 

@@ -50,7 +50,7 @@ class Trace:
         parts = transfer.timeline()
         residual_part = transfer.manifest.residual_part
         for tier, name in enumerate(TIERS):
-            of_tier = range(0, 1) if tier == 0 else range(1, residual_part + 1) if tier == 1 else [residual_part + 1]
+            of_tier = range(1) if tier == 0 else range(1, residual_part + 1) if tier == 1 else [residual_part + 1]
             stream = sorted((p for p in parts if p.part in of_tier), key=lambda p: (p.first_ns, p.last_ns))
             # Events of one track may not overlap. Where several tensors were on their way at once they lie below each
             # other, in as many rows of the same name as it takes.

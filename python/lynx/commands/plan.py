@@ -116,5 +116,3 @@ def read_acceptance(path: Path) -> dict[int, float]:
     if not table or not all(1 <= bits <= 8 and 0 <= p <= 1 for bits, p in table.items()):
         raise ValueError(f"{path}: acceptance maps anchor bits, 1 to 8, to probabilities, 0 to 1")
     return table
-
-

@@ -25,7 +25,9 @@ def print_plan(console: Console, result: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     for plan in result["plans"]:
-        console.print(f"\n{format_bandwidth(plan['bandwidth_bytes_per_s'])}: adaptive {_told(plan['choice'])}", soft_wrap=True)
+        console.print(
+            f"\n{format_bandwidth(plan['bandwidth_bytes_per_s'])}: adaptive {_told(plan['choice'])}", soft_wrap=True
+        )
         console.print(_table(plan, result["new_tokens"]))
     console.print("Simulated seconds from the start of the transfer to the first token that can be")
     console.print(f"shown, to the first verified one, to k verified ones. Means of {result['runs']} runs.")

@@ -28,9 +28,9 @@ class Adaptive:
     """Chooses before the transfer what the model of docs/theory.md says is fastest, then goes by what it measures.
 
     What it minimizes is the mean time at which a token is verified, over all that are wanted, plus
-    `provisional_weight` of the time to the first one that can be shown and stays. Where drafting gains nothing, it asks for all
-    planes layer by layer and verifies as they come. A draft is worth its cost while the chance that it is accepted is
-    `min_gain` or more.
+    `provisional_weight` of the time to the first one that can be shown and stays. Where drafting gains nothing, it asks
+    for all planes layer by layer and verifies as they come. A draft is worth its cost while the chance that it is
+    accepted is `min_gain` or more.
 
     It remembers what it has chosen: one object serves one request at a time.
     """

