@@ -63,7 +63,7 @@ struct NodeMetrics {
     ByTier<std::uint64_t> received_chunks{};
     std::uint64_t damaged_chunks = 0;    ///< wrong checksum
     std::uint64_t duplicate_chunks = 0;  ///< came once more
-    std::uint64_t stray_writes = 0;      ///< for a slot that nobody holds any more
+    std::uint64_t stray_writes = 0;      ///< for a slot that nobody holds any more, or a chunk that it does not have
     std::uint64_t asked_chunks = 0;      ///< asked for again
     ByTier<Durations> part_time;  ///< from a slot's grant to the tier's publication, with all before it, for all layers
     Outcomes received;
@@ -75,6 +75,8 @@ struct NodeMetrics {
     std::uint64_t arena_bytes = 0;
     std::uint64_t arena_used_bytes = 0;  ///< gauge
     std::uint64_t slots_taken = 0;       ///< gauge
+    std::uint64_t slots_held = 0;        ///< gauge: of ended transfers, kept since a late write may land there
+    std::uint64_t held_bytes = 0;        ///< gauge: theirs
     std::uint64_t live_rails = 0;        ///< gauge: ways to peers, each over one rail, that have not died
 
     friend bool operator==(const NodeMetrics&, const NodeMetrics&) = default;

@@ -50,8 +50,9 @@ class LYNX_API PlaneReceiver {
     PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options = {});
     PlaneReceiver(PlaneReceiver&&) noexcept;
     PlaneReceiver& operator=(PlaneReceiver&&) noexcept;
-    /// Gives the slot back if every chunk has arrived or the sender is known to have stopped (settle()). Otherwise the
-    /// slot stays taken as long as the node lives: a late write must not hit another request's memory.
+    /// Gives the slot back if every chunk has arrived, without the sender having given up a write at a deadline, or the
+    /// sender is known to have stopped (settle()). Otherwise the slot stays taken as long as the node lives: a late
+    /// write must not hit another request's memory.
     ~PlaneReceiver();
 
     [[nodiscard]] const Manifest& manifest() const noexcept;
@@ -71,7 +72,8 @@ class LYNX_API PlaneReceiver {
     [[nodiscard]] std::optional<unsigned> tier() const;
     /// When the parts of the tensors came, of those of which anything has.
     [[nodiscard]] std::vector<PartTimes> timeline() const;
-    /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
+    /// Waits for ready(...). False at the deadline. Throws what ended the transfer, InvalidArgument for a part that the
+    /// manifest does not send.
     [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;
     /// Waits for a revision newer than `after`; the current one, whether newer or the deadline passed.

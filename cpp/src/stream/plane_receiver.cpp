@@ -78,10 +78,12 @@ bool wait_for(State& s, Deadline deadline, Condition condition) {
 }  // namespace
 
 bool PlaneReceiver::wait(std::uint32_t layer, unsigned part, Deadline deadline) const {
+    state_->check_sent(part);
     return wait_for(*state_, deadline, [&] { return state_->layer_ready(layer, part); });
 }
 
 bool PlaneReceiver::wait(unsigned part, Deadline deadline) const {
+    state_->check_sent(part);
     return wait_for(*state_, deadline, [&] { return state_->all_ready(part); });
 }
 

@@ -189,7 +189,7 @@ Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerI
             .peer = rail_peer,
             .remote_address = region.address + extent.offset,
             .remote_key = region.key,
-            .tag = ArrivalTag{grant.slot, number}.pack(),
+            .tag = ArrivalTag{grant.slot, number, abandoned}.pack(),
             .cookie = cookie};
 }
 
@@ -301,6 +301,11 @@ std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline)
     return abandoned ? kUnknownChunks : chunks_posted;
 }
 
+std::uint64_t PlaneSender::State::posted_in_all() {
+    const std::lock_guard lock(mutex);
+    return abandoned ? kUnknownChunks : chunks_posted;
+}
+
 std::optional<Written> PlaneSender::State::take_sent() {
     const std::lock_guard lock(mutex);
     unsigned sent = 0;
@@ -319,8 +324,8 @@ bool PlaneSender::State::resend(const Missing& missing) {
             if (run.first < end || run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             end = std::uint64_t{run.first} + run.count;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
-                if (chunks[n] == Chunk::kNotPut) return false;
-                // Others are on their way already; or the receiver does not know yet that there is no such chunk.
+                // Others are on their way already, or not put yet: somebody else's write had their tag. Or the receiver
+                // does not know yet that there is no such chunk.
                 if (chunks[n] != Chunk::kWritten) continue;
                 send_again(n);
                 set(n, Chunk::kPending);

@@ -227,10 +227,12 @@ std::optional<unsigned> ShardedReceiver::tier() const {
 }
 
 bool ShardedReceiver::wait(std::uint32_t layer, unsigned part, Deadline deadline) const {
+    impl_->sources.front().receiver->state()->check_sent(part);
     return impl_->wait_for(deadline, [&] { return ready(layer, part); });
 }
 
 bool ShardedReceiver::wait(unsigned part, Deadline deadline) const {
+    impl_->sources.front().receiver->state()->check_sent(part);
     return impl_->wait_for(deadline, [&] { return ready(part); });
 }
 
