@@ -58,7 +58,15 @@ def test_margin_gated_shows_drafts_up_to_the_first_close_call() -> None:
 
 
 def test_what_a_rung_puts_right_is_taken_back_and_shown_anew() -> None:
-    events = [Started(1), Drafted(2), Drafted(3), RolledBack(1), Drafted(13), Committed((2, 13, 4), 2), DONE]
+    events: list[Event] = [
+        Started(1),
+        Drafted(2),
+        Drafted(3),
+        RolledBack(1),
+        Drafted(13),
+        Committed((2, 13, 4), 2),
+        DONE,
+    ]
     assert list(released(events, Provisional()))[3:] == [
         TakenBack(1),
         Shown((13,), False),
@@ -69,7 +77,7 @@ def test_what_a_rung_puts_right_is_taken_back_and_shown_anew() -> None:
 
 
 def test_drafts_made_while_the_pass_ran_stay_provisional() -> None:
-    events = [Started(1), Drafted(2), Drafted(3), Committed((2,), 1), Committed((3, 4), 1), DONE]
+    events: list[Event] = [Started(1), Drafted(2), Drafted(3), Committed((2,), 1), Committed((3, 4), 1), DONE]
     assert list(released(events, Provisional()))[3:] == [Confirmed(1), Confirmed(1), Shown((4,), True), DONE]
 
 
