@@ -239,7 +239,9 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
         help="of bf16, int8, int4, lynx, lynx-exact (default bf16,int8,int4,lynx)",
     )
     parser.add_argument(
-        "--policy", metavar="NAME", help="for mode lynx: anchor-first (default), blocking, or module:Class of your own"
+        "--policy",
+        metavar="NAME",
+        help="for lynx: blocking, anchor-first (default), layer-ready, ladder, deadline, adaptive, or module:Class",
     )
     parser.add_argument(
         "--timeout", type=_seconds, default=120.0, metavar="SECONDS", help="deadline of each transfer (default 120)"
