@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, Started
@@ -40,16 +41,17 @@ class Measured:
 
 
 class Stopwatch:
-    """Fills a `Measured` from the events of one decode loop, by the clock of this process."""
+    """Fills a `Measured` from the events of one decode loop, by the clock that the loop has."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.measured = Measured()
-        self._start = time.monotonic()
+        self._clock = clock
+        self._start = clock()
         self._verified = 0
 
     def on_event(self, event: Event) -> None:
         """Note the time of an event as it happens."""
-        now = time.monotonic() - self._start
+        now = self._clock() - self._start
         m = self.measured
         if isinstance(event, Started):
             m.first_token_s = now

@@ -51,12 +51,15 @@ class CacheCoding:
     sink_tokens: int = DEFAULT_SINK_TOKENS
     thin_last_value: bool = True
     exact: bool = False
+    rungs: int = 1
 
     def __post_init__(self) -> None:
         # Either says the other.
         if self.exact or self.parts == EXACT_PARTS:
             object.__setattr__(self, "exact", True)
             object.__setattr__(self, "parts", EXACT_PARTS)
+        if self.rungs > 1:
+            object.__setattr__(self, "parts", 1 + self.rungs + self.exact)
 
     def anchor_bits(self, layer: int, layers: int) -> tuple[int, int]:
         """Planes of K and of V in the anchor of one of `layers` layers."""

@@ -159,8 +159,8 @@ def test_all_that_the_extension_has_is_in_the_package() -> None:
 def test_what_people_print_says_what_it_is() -> None:
     node = lynx.Node(arena_bytes=1 << 20)
     manifest = lynx.Manifest(9, [lynx.ManifestTensor(0, lynx.TensorRole.VALUE, SPEC)], model="m")
-    told = f"{manifest} {manifest.tensors[0].spec} {lynx.PlaneReceiver(node, manifest).revision} {lynx.Snapshot()}"
-    for part in ("request 9", "head_dim=16", "anchor 0 of", "committed 0"):
+    told = f"{manifest} {manifest.tensors[0].spec} {lynx.PlaneReceiver(node, manifest).revision} {lynx.Snapshot(committed=3)}"
+    for part in ("request 9", "head_dim=16", "anchor 0 of", "committed=3"):
         assert part in told
 
 

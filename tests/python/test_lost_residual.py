@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 import lynx
-from lynx.modes import coding_to_json
+from lynx.commands.request import TransferRequest
 from lynx.policies import AnchorFirst, Blocking, Policy, Tier
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, OnLoss, decode
 from lynx.transfer import CacheCoding, make_manifest, send_cache
@@ -181,8 +180,7 @@ def test_a_prefill_process_that_is_killed_after_the_anchor_leaves_a_labelled_tex
             port = int(line.split("listening on 127.0.0.1:")[1].split(";")[0])
             peer = lynx.Peer.connect(lynx.Node(), "127.0.0.1", port)
             assert peer.receive_message(30) is not None
-            request = coding_to_json(CacheCoding())
-            peer.send_message(json.dumps({"request_id": 1, **request}).encode())
+            peer.send_message(TransferRequest(1, CacheCoding(), lynx.Sampling()).serialize())
             receiver = peer.accept_offer(30)
             assert receiver is not None
             events: list[Event] = []

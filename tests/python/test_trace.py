@@ -132,13 +132,13 @@ def test_the_decode_loop_tells_its_steps_on_a_track_of_its_own(tmp_path: Path) -
         assert repr(policy) == repr(AnchorFirst(draft_cap=2))
         session = lynx.Session(5, 8, [])
         loop.on_event(Started(5))
-        session.observe(1.0, 0.0, True, False)
+        session.observe(lynx.Progress(part=0, held=0))
         for token in (6, 7):
             assert policy.decide(session.snapshot()) is Action.DRAFT
             time.sleep(0.002)
             session.draft(token)
             loop.on_event(Drafted(token))
-        session.observe(1.0, 1.0, True, True)
+        session.observe(lynx.Progress(part=1, held=0, reference=1, parts=2))
         assert policy.decide(session.snapshot()) is Action.VERIFY
         time.sleep(0.004)
         loop.on_event(RolledBack(1))

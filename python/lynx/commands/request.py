@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from lynx._core import Error, Sampling
+import lynx
 from lynx.modes import coding_from_json, coding_to_json
 from lynx.transfer import CacheCoding
 
@@ -19,7 +19,7 @@ class TransferRequest:
 
     request_id: int
     coding: CacheCoding
-    sampling: Sampling
+    sampling: lynx.Sampling
 
     def serialize(self) -> bytes:
         """The message."""
@@ -37,7 +37,7 @@ class TransferRequest:
         return TransferRequest(request_id, coding_from_json(request), _sampling(request.get("sampling")))
 
 
-def _sampling(fields: object) -> Sampling:
+def _sampling(fields: object) -> lynx.Sampling:
     if not isinstance(fields, dict) or fields.keys() != {*_FLOATS, *_INTEGERS}:
         raise ValueError(f"sampling is {fields!r}; it has to have {', '.join((*_FLOATS, *_INTEGERS))}")
     for name in _FLOATS:
@@ -48,6 +48,6 @@ def _sampling(fields: object) -> Sampling:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**bits:
             raise ValueError(f"{name} is {value!r}; it has to be 0 to 2^{bits} - 1")
     try:
-        return Sampling(**fields)
-    except (Error, TypeError, OverflowError) as e:
+        return lynx.Sampling(**fields)
+    except (lynx.Error, TypeError, OverflowError) as e:
         raise ValueError(str(e)) from None

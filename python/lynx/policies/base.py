@@ -6,6 +6,9 @@ import enum
 from typing import Protocol
 
 from lynx._core import Snapshot
+from lynx.planning.conditions import Choice, Conditions
+
+__all__ = ["Action", "Choice", "Conditions", "Policy", "PolicyError", "Tier"]
 
 
 class PolicyError(RuntimeError):
@@ -45,6 +48,9 @@ class Policy(Protocol):
     tokens. A policy may have an attribute `waits_for: Tier`, the tier to which the cache is brought as it arrives,
     layer by layer: the anchor, which it also is without the attribute, or anything finer, which means the reference
     tier. Drafts between are then made on the finest that each layer has by then.
+
+    It may also have a method `choose(conditions: Conditions) -> Choice`, which is asked once, before the transfer is:
+    see `lynx.policies.choose`.
     """
 
     def decide(self, snapshot: Snapshot, /) -> Action:

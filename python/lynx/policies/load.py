@@ -6,17 +6,28 @@ import importlib
 import os
 import sys
 
+from lynx.policies.adaptive import Adaptive
 from lynx.policies.anchor_first import AnchorFirst
 from lynx.policies.base import Policy, PolicyError
 from lynx.policies.blocking import Blocking
+from lynx.policies.deadline import Deadline
+from lynx.policies.ladder import Ladder
+from lynx.policies.layer_ready import LayerReady
 
-BUILT_IN: dict[str, type[Policy]] = {"anchor-first": AnchorFirst, "blocking": Blocking}
+BUILT_IN: dict[str, type[Policy]] = {
+    "blocking": Blocking,
+    "anchor-first": AnchorFirst,
+    "layer-ready": LayerReady,
+    "ladder": Ladder,
+    "deadline": Deadline,
+    "adaptive": Adaptive,
+}
 
 
 def load_policy(name: str) -> Policy:
     """Make the policy called `name`: a built-in one, or "module:Class", looked up from the working directory too.
 
-    Raises `PolicyError`.
+    Raises `PolicyError`, from the module's own exception where it raised one.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]()

@@ -39,8 +39,8 @@ WAIT_SLICE_S = 0.05  # How often a waiting loop reports progress and asks the po
 TOKEN_SLICE_S = 0.01  # How long the wait for the first token keeps from decoding what has arrived meanwhile.
 TRANSFER_ERRORS = (PeerLost, Cancelled, Timeout, CorruptData, ProtocolError, FabricError)
 
-NEAR_TIE = 0.01
-"""Logits. A pass over many tokens sums in another order than one over a single token; where two tokens are nearer than
+NEAR_TIE = 1e-3
+"""Logits. A pass over many tokens sums in another order than one over a single token; where two tokens are closer than
 this, either may come out. Measured in docs/sampling.md."""
 
 Receiver = PlaneReceiver | ShardedReceiver

@@ -1,0 +1,25 @@
+"""What a policy wants of the transfer, asked before there is one."""
+
+from __future__ import annotations
+
+from lynx.planning.conditions import Choice, Conditions
+from lynx.policies.base import Policy, PolicyError
+
+
+def choose(policy: Policy, conditions: Conditions) -> Choice | None:
+    """The policy's choice for a request under these conditions; None for a policy that has no method `choose`.
+
+    Raises `PolicyError`, from the policy's own exception where it raised one.
+    """
+    method = getattr(policy, "choose", None)
+    if method is None:
+        return None
+    try:
+        choice = method(conditions)
+    except Exception as e:
+        raise PolicyError(f"{policy!r} raised {type(e).__name__} as it was to choose: {e}") from e
+    if not isinstance(choice, Choice):
+        raise PolicyError(f"{policy!r} chose {choice!r}; a Choice was due")
+    if not all(1 <= bits <= 8 for bits in choice.anchor_bits) or choice.rungs < 1:
+        raise PolicyError(f"{policy!r} chose {choice!r}; anchors have 1 to 8 bits, residuals at least 1 rung")
+    return choice
