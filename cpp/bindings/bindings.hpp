@@ -32,6 +32,7 @@ void bind_plane_sender(nb::module_& m);
 void bind_plane_receiver(nb::module_& m);
 void bind_preshared_key(nb::module_& m);
 void bind_peer(nb::module_& m);
+void bind_sampler(nb::module_& m);
 void bind_session(nb::module_& m);
 void bind_shards(nb::module_& m);
 

@@ -25,6 +25,7 @@ NB_MODULE(_core, m) {
     bind_peer(m);
     bind_shards(m);
     bind_session(m);
+    bind_sampler(m);
 }
 
 }  // namespace lynx::bindings

@@ -2,7 +2,8 @@
 
 The C++ core under the same names as in C++: `Node`, `Listener` and `Peer` connect two processes, `PlaneSender` and
 `PlaneReceiver` stream a cache described by a `Manifest`, `Codec` turns tensors into bit-planes and back, `CudaCodec`
-does so on a CUDA device, and `Session` keeps the ledger of drafted and committed tokens. Policies are in
+does so on a CUDA device, `Session` keeps the ledger of drafted and committed tokens,
+and `Sampler` chooses a token from logits. Policies are in
 `lynx.policies`, the decode loop is in `lynx.runtime`, and the engine for transformers in `lynx.engines.transformers`.
 
 Tensors are anything that speaks DLPack or the buffer protocol; nothing is copied. Times are seconds, sizes bytes.
@@ -67,6 +68,9 @@ from lynx._core import (
     ProviderInfo,
     Refinement,
     Revision,
+    Sampled,
+    Sampler,
+    Sampling,
     SendClass,
     SendProgress,
     Session,
@@ -149,6 +153,9 @@ __all__ = [
     "ProviderInfo",
     "Refinement",
     "Revision",
+    "Sampled",
+    "Sampler",
+    "Sampling",
     "SendClass",
     "SendProgress",
     "Session",
