@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import lynx.policies
+import lynx
+from lynx.modes import coding_from_json, coding_to_json
 from lynx.policies import Blocking, Tier
-from lynx.transfer import RAW, CacheCoding
+from lynx.transfer import RAW, CacheCoding, make_manifest
 
 BF16, INT8, INT4, KIVI = "bf16", "int8", "int4", "kivi4"
 LYNX, EXACT, LADDER, ANCHOR_FIRST = "lynx-int8", "lynx-exact", "lynx-ladder", "anchor-first"
@@ -43,7 +44,12 @@ def _coding(**options: Any) -> tuple[CacheCoding, str | None]:
     unknown = [name for name in options if name not in known]
     if unknown:
         return CacheCoding(), f"this Lynx has no CacheCoding with {', '.join(unknown)}"
-    return CacheCoding(**options), None
+    coding = CacheCoding(**options)
+    try:
+        make_manifest([(1, 32)], 8, coding_from_json(coding_to_json(coding)), request_id=1, model="probe")
+    except (ValueError, TypeError, lynx.Error) as e:
+        return coding, f"this Lynx cannot send {coding}: {e}"
+    return coding, None
 
 
 def _policy(name: str, **options: Any) -> tuple[Callable[[], Any] | None, str | None]:
@@ -77,7 +83,8 @@ MODES = {
         _mode(EXACT, "drafts on the anchor, verified bit for bit", BF16, "LayerReady", {"exact": True}),
         _mode(ANCHOR_FIRST, "drafts on the anchor until all planes are there: the paper's", INT8, "AnchorFirst"),
         _mode(LAYERWISE, "all planes layer by layer, no drafts", INT8, "LayerReady", WHOLE, draft_cap=0),
-        _mode(ADAPTIVE, "a cost model chooses", INT8, "Adaptive"),
+        # What it may choose: without rungs it is another policy.
+        _mode(ADAPTIVE, "a cost model chooses", INT8, "Adaptive", {"rungs": 3}),
     )
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import lynx
+from bench.fabric import link
 from lynx.engines.transformers import TransformersEngine
 from lynx.measure import Measured, Stopwatch
 from lynx.modes import coding_to_json
@@ -30,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
 OFFER_S = 30.0
 LIMIT_S = 600.0
+MTU = 1500
+_CLONE_NEWNET = 0x40000000
 
 
 class SenderError(ValueError):
@@ -87,6 +92,12 @@ class Asked:
     end_tokens: Sequence[int] = ()
     on_loss: OnLoss = OnLoss.RAISE
     timeout_s: float = LIMIT_S
+    told: int = 0  # The link's rate, where the link keeps it and not the sender.
+
+    @property
+    def rate(self) -> int:
+        """Bytes a second, whoever keeps them; 0: unknown."""
+        return self.told or self.bytes_per_second
 
 
 @dataclass(slots=True)
@@ -141,13 +152,13 @@ class Client:
         first token's sampling, belongs to prefill. Raises what `lynx.runtime.decode` raises.
         """
         cache = self.cache(asked.cache)
-        first = lynx.Sampler(asked.sampling).sample(cache.logits, len(asked.prompt), asked.prompt)
+        first = first_token(asked, cache)
         if mode.restored:
             return self._restored(asked, cache, first.token)
         assert mode.policy is not None
         policy, coding, choice = mode.policy(), mode.coding, None
         if pace is not None and hasattr(policy, "choose"):
-            choice = policy.choose(pace.conditions(self.engine.layers, asked.tokens, asked.bytes_per_second, coding.exact))
+            choice = policy.choose(pace.conditions(self.engine.layers, asked.tokens, asked.rate, coding.exact))
             coding = coding_of(choice, mode)
         self._peer.send_message(json.dumps({"load": str(asked.cache.resolve())}).encode())
         if self._peer.receive_message(OFFER_S) is None:
@@ -202,7 +213,7 @@ class Client:
         size = kivi.cache_bytes(self.engine.layers, len(asked.prompt))
         write(self.engine, asked, [kivi.restore(*pair) for pair in cache.layers])
         stopwatch = Stopwatch()
-        time.sleep(size / asked.bytes_per_second if asked.bytes_per_second else 0)
+        time.sleep(size / asked.rate if asked.rate else 0)
         stopwatch.on_event(Started(first_token))
         tokens = []
         for token in stepwise(self.engine, asked, first_token):
@@ -211,6 +222,11 @@ class Client:
         measured = stopwatch.measured
         measured.bytes, measured.tokens, measured.drafted = size, tokens, len(tokens)
         return Answer(measured, first_token, False, "ANCHOR", 0, 0, None, None)
+
+
+def first_token(asked: Asked, cache: StoredCache) -> lynx.Sampled:
+    """As prefill samples it."""
+    return lynx.Sampler(asked.sampling).sample(cache.logits, len(asked.prompt), asked.prompt)
 
 
 def write(engine: TransformersEngine, asked: Asked, layers: Sequence[tuple[Any, Any]]) -> None:
@@ -243,3 +259,43 @@ def client(engine: TransformersEngine, provider: str = "auto") -> Iterator[Clien
             yield made
     finally:
         sender.close()
+
+
+@contextlib.contextmanager
+def client_across(engine: TransformersEngine, bits_per_second: int) -> Iterator[Client]:
+    """A sender on one side of a link of that rate, and a client on the other: this thread, as long as it lasts.
+
+    Raises `bench.fabric.link.LinkUnavailableError`.
+    """
+    with link.shaped(bits_per_second, MTU) as made:
+        sender = Sender("auto", made.addresses[0], made.prefix(0))
+        try:
+            with _inside(made.names[1]), Client(engine, sender, "auto", made.addresses[1]) as one:
+                yield one
+        finally:
+            sender.close()
+
+
+@contextlib.contextmanager
+def _inside(namespace: str) -> Iterator[None]:
+    """Threads that are started meanwhile are in it too."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def enter(path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+                raise link.LinkUnavailableError(f"cannot enter {path}: {os.strerror(ctypes.get_errno())}")
+        finally:
+            os.close(descriptor)
+
+    outside = f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net"
+    home = os.open(outside, os.O_RDONLY)
+    try:
+        enter(f"/run/netns/{namespace}")
+        try:
+            yield
+        finally:
+            enter(f"/proc/self/fd/{home}")
+    finally:
+        os.close(home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -67,17 +68,21 @@ class CacheStore:
         for index, (keys, values) in enumerate(prefilled.layers):
             tensors |= {f"k{index}": keys, f"v{index}": values}
         self._folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
+        partial = path.with_suffix(f".{os.getpid()}.partial")
         save_file(tensors, partial)
         partial.rename(path)
         self._make_room(path)
         return path
 
     def _make_room(self, newest: Path) -> None:
-        files = sorted(self._folder.glob("*.safetensors"), key=lambda file: file.stat().st_mtime)
-        size = sum(file.stat().st_size for file in files)
-        for file in files:
+        """Other processes may be doing the same."""
+        found = []
+        for file in self._folder.glob("*.safetensors"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((file.stat().st_mtime, file.stat().st_size, file))
+        size = sum(one[1] for one in found)
+        for _, its_size, file in sorted(found):
             if size <= self._max_bytes or file == newest:
                 break
-            size -= file.stat().st_size
-            file.unlink()
+            size -= its_size
+            file.unlink(missing_ok=True)
