@@ -69,7 +69,9 @@ class Bench:
     def pace(self, context_tokens: int) -> Pace:
         """Measured once, and then kept: a run that goes on has to have the rate that it began with."""
         key = {"model": self.name, "context": context_tokens}
-        return Pace(**self.records.ensure("pace", key, lambda: calibrate.measure(self.engine, context_tokens).to_json()))
+        return Pace(
+            **self.records.ensure("pace", key, lambda: calibrate.measure(self.engine, context_tokens).to_json())
+        )
 
     def int8_bytes(self, context_tokens: int) -> int:
         """Of the whole INT8 cache."""
@@ -127,7 +129,9 @@ class Bench:
                     "tokens_wanted": tokens,
                 }
                 if self.records.get(section, key) is None:
-                    self.records.add(section, key, self._one(task, context_tokens, index, bytes_per_second, mode, tokens, stop))
+                    self.records.add(
+                        section, key, self._one(task, context_tokens, index, bytes_per_second, mode, tokens, stop)
+                    )
                 done += 1
                 self.on_progress(what, done, prompts * len(modes))
 
@@ -138,7 +142,12 @@ class Bench:
         pace = self.pace(context_tokens)
         with self.client(bytes_per_second) as (client, own_rate):
             asked = requests.Asked(
-                path, prompt.token_ids, tokens, own_rate, end_tokens=self.end_tokens if stop else (), told=bytes_per_second
+                path,
+                prompt.token_ids,
+                tokens,
+                own_rate,
+                end_tokens=self.end_tokens if stop else (),
+                told=bytes_per_second,
             )
             answer = client.run(asked, mode, pace)
         text = self.tokenizer.decode([answer.first_token, *answer.measured.tokens], skip_special_tokens=True)

@@ -67,7 +67,9 @@ def _mode(
     return Mode(name, about, asked, made, equal_to, missing=no_policy or no_coding)
 
 
-ANCHOR_ALONE, _ = _coding(parts=1) if "parts" in inspect.signature(CacheCoding).parameters else _coding(anchor_only=True)
+ANCHOR_ALONE, _ = (
+    _coding(parts=1) if "parts" in inspect.signature(CacheCoding).parameters else _coding(anchor_only=True)
+)
 WHOLE = {"key_anchor_bits": 8, "value_anchor_bits": 8, "sink_tokens": 0, "thin_last_value": False}
 """What is sent layer by layer with all planes."""
 

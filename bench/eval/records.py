@@ -20,7 +20,11 @@ def code_digest() -> str:
     """Of the installed package: what another Lynx has measured is measured again."""
     digest = hashlib.sha256()
     folder = Path(lynx.__file__).resolve().parent
-    for root in {folder, Path(lynx._core.__file__).resolve().parent, *(p.resolve() for p in folder.iterdir() if p.is_dir())}:
+    for root in {
+        folder,
+        Path(lynx._core.__file__).resolve().parent,
+        *(p.resolve() for p in folder.iterdir() if p.is_dir()),
+    }:
         for file in sorted(root.rglob("*.py")) + sorted(root.glob("*.so")):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
@@ -55,7 +59,9 @@ class Records:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a") as file:
                 file.write("\n" if self._unfinished else "")
-                file.write(json.dumps({"code": self._code, "section": section, "key": dict(key), "values": values}) + "\n")
+                file.write(
+                    json.dumps({"code": self._code, "section": section, "key": dict(key), "values": values}) + "\n"
+                )
             self._unfinished = False
         return values
 

@@ -122,7 +122,9 @@ class Answer:
 class Client:
     """One connection to a sender, one engine. For one thread. A context manager."""
 
-    def __init__(self, engine: TransformersEngine, sender: Sender, provider: str = "auto", host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, engine: TransformersEngine, sender: Sender, provider: str = "auto", host: str = "127.0.0.1"
+    ) -> None:
         self.engine = engine
         self.sender = sender
         self._node = lynx.Node(provider, host)
@@ -145,7 +147,9 @@ class Client:
             self._cache = (path, read(path))
         return self._cache[1]
 
-    def run(self, asked: Asked, mode: Mode, pace: Pace | None = None, on_event: Callable[[Event], object] = lambda _: None) -> Answer:
+    def run(
+        self, asked: Asked, mode: Mode, pace: Pace | None = None, on_event: Callable[[Event], object] = lambda _: None
+    ) -> Answer:
         """Ask for the cache, decode, and tell. `pace` is what a policy that chooses is told of this machine.
 
         The clock starts with the message that asks; what goes before it, the sender's reading of the file and the
@@ -231,9 +235,7 @@ def first_token(asked: Asked, cache: StoredCache) -> lynx.Sampled:
 
 def write(engine: TransformersEngine, asked: Asked, layers: Sequence[tuple[Any, Any]]) -> None:
     """Start the engine on a cache that is there."""
-    engine.start(
-        len(asked.prompt), asked.tokens + 1, sampler=lynx.Sampler(asked.sampling), prompt=asked.prompt
-    )
+    engine.start(len(asked.prompt), asked.tokens + 1, sampler=lynx.Sampler(asked.sampling), prompt=asked.prompt)
     for index, pair in enumerate(layers):
         for rows, source in zip(engine.prompt_rows(index), pair, strict=True):
             rows.copy_(source)
