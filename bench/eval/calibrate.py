@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import lynx
-from lynx import PlaneLayout, TensorSpec
+from lynx import PlaneLayout, TensorSpec, policies
 from lynx.engines.transformers import TransformersEngine
 
 STEPS = 15
@@ -29,7 +29,7 @@ class Pace:
 
     def conditions(self, shapes: Sequence[tuple[int, int]], tokens: int, bytes_per_second: int, exact: bool) -> Any:
         """For a policy that chooses before the transfer."""
-        return lynx.policies.Conditions(
+        return policies.Conditions(
             shapes=tuple((heads, head_dim) for heads, head_dim in shapes),
             context_tokens=self.context_tokens,
             max_tokens=tokens,

@@ -158,7 +158,7 @@ def _same_rows(bench: Bench, cache: StoredCache) -> bool:
 def _is_near_tie(
     client: requests.Client, asked: requests.Asked, answer: requests.Answer, blocking: list[int]
 ) -> bool | None:
-    """Where tokens differ: was blocking decoding about to choose the other one? By the rows that the engine still has."""
+    """Where tokens differ: could blocking decoding as well have chosen another? By the rows that the engine has."""
     tokens = answer.measured.tokens
     if tokens == blocking:
         return None

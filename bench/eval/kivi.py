@@ -50,4 +50,5 @@ def _groups(rows: Tensor, group: int) -> Tensor:
     least, greatest = grouped.amin(-1, keepdim=True), grouped.amax(-1, keepdim=True)
     zero, scale = least.half().float(), ((greatest - least) / (2**BITS - 1)).half().float()
     codes = torch.where(scale > 0, (grouped - zero) / scale, 0).round().clamp(0, 2**BITS - 1)
-    return (zero + scale * codes).reshape(*shape[:-1], -1)[..., :length]
+    restored: Tensor = (zero + scale * codes).reshape(*shape[:-1], -1)[..., :length]
+    return restored

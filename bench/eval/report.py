@@ -65,7 +65,8 @@ def _timed(rows: Sequence[Row], title: str) -> Iterator[Table]:
     for (model, context, rate, link), group in grouped(rows, "model", "context", "bytes_per_second", "link").items():
         prompts = len({row["prompt"] for row in group})
         over = "link of " if link else ""
-        where = f"{title}: {model}, {context:,} tokens, {over}{format_bandwidth(round(rate, -3))}, {prompts} prompts, medians"
+        where = f"{title}: {model}, {context:,} tokens, {over}{format_bandwidth(round(rate, -3))}"
+        where += f", {prompts} prompts, medians"
         cells = []
         for mode, its in by_mode(group).items():
             cells.append(

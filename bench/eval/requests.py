@@ -175,7 +175,7 @@ class Client:
         if receiver is None:
             raise lynx.Timeout(f"the sender offered nothing within {OFFER_S:g} s")
         try:
-            done = self._decode(receiver, policy, asked, lambda event: (stopwatch.on_event(event), on_event(event)))
+            done = self._decode(receiver, policy, asked, stopwatch, on_event)
         except BaseException as e:
             if not self._peer.lost and not isinstance(e, lynx.Cancelled):
                 self._peer.cancel(receiver, reason_of(e))
@@ -196,7 +196,9 @@ class Client:
             None if choice is None else {name: getattr(choice, name) for name in choice.__dataclass_fields__},
         )
 
-    def _decode(self, receiver: Any, policy: Any, asked: Asked, on_event: Callable[[Event], object]) -> Done:
+    def _decode(
+        self, receiver: Any, policy: Any, asked: Asked, stopwatch: Stopwatch, on_event: Callable[[Event], object]
+    ) -> Done:
         for event in decode(
             receiver,
             self.engine,
@@ -208,6 +210,7 @@ class Client:
             timeout_s=asked.timeout_s,
             on_loss=asked.on_loss,
         ):
+            stopwatch.on_event(event)
             on_event(event)
         assert isinstance(event, Done)
         return event

@@ -24,7 +24,7 @@ _GOLDEN = 0.6180339887  # Its multiples fall evenly between 0 and 1, however man
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`token_ids` of the length asked for. A right answer has one of `answers` in it; without any nothing is checked."""
+    """`token_ids` of the length asked for. A right answer has one of `answers` in it; without them none is checked."""
 
     task: str
     index: int
