@@ -1,4 +1,4 @@
-"""Are committed tokens those of blocking decoding at that tier? Prompt by prompt, in as many processes as there are cores.
+"""Are committed tokens those of blocking decoding at that tier? Prompt by prompt, in a process for each core.
 
 Not paced and not timed. The policy drafts on the anchor before it verifies, and a few tokens before each further pass,
 so that drafts, rollbacks and passes over several tokens really happen.

@@ -44,6 +44,11 @@ def tokenizer(tiny_model_dir: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(tiny_model_dir)
 
 
+@pytest.fixture(scope="module")
+def made(tokenizer: Any) -> tasks.Tasks:
+    return tasks.Tasks(tokenizer)
+
+
 def silent(what: str, done: int, total: int) -> None:
     pass
 
@@ -55,31 +60,31 @@ def bench(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Any
         yield made
 
 
-def test_prompts_have_the_very_length_and_are_the_same_again(tokenizer: Any) -> None:
+def test_prompts_have_the_very_length_and_are_the_same_again(tokenizer: Any, made: tasks.Tasks) -> None:
+    again = tasks.Tasks(tokenizer)
     for task, context in ((tasks.NEEDLE, 700), (tasks.ANSWER, 3500), (tasks.CONTINUE, 300)):
         for index in (0, 1, 25):
-            prompt = tasks.Tasks(tokenizer).make(task, context, index)
+            prompt = made.make(task, context, index)
             assert len(prompt.token_ids) == context
-            assert prompt == tasks.Tasks(tokenizer).make(task, context, index)
-    assert tasks.Tasks(tokenizer).make(tasks.NEEDLE, 700, 0) != tasks.Tasks(tokenizer).make(tasks.NEEDLE, 700, 1)
+            assert prompt == again.make(task, context, index)
+    assert made.make(tasks.NEEDLE, 700, 0) != made.make(tasks.NEEDLE, 700, 1)
 
 
-def test_a_prompt_that_does_not_fit_is_refused(tokenizer: Any) -> None:
+def test_a_prompt_that_does_not_fit_is_refused(made: tasks.Tasks) -> None:
     with pytest.raises(tasks.PromptError, match="40 tokens was asked"):
-        tasks.Tasks(tokenizer).make(tasks.NEEDLE, 40, 0)
+        made.make(tasks.NEEDLE, 40, 0)
 
 
-def test_answers_can_be_right_and_wrong(tokenizer: Any) -> None:
-    needle = tasks.Tasks(tokenizer).make(tasks.NEEDLE, 700, 3)
+def test_answers_can_be_right_and_wrong(tokenizer: Any, made: tasks.Tasks) -> None:
+    needle = made.make(tasks.NEEDLE, 700, 3)
     assert needle.correct(f"It is {needle.answers[0]}.") is True
     assert needle.correct("It is 1234.") is False
     assert needle.answers[0] in tokenizer.decode(needle.token_ids)
-    assert tasks.Tasks(tokenizer).make(tasks.CONTINUE, 300, 3).correct("anything") is None
+    assert made.make(tasks.CONTINUE, 300, 3).correct("anything") is None
 
 
-def test_every_question_is_answered_by_the_text_in_its_prompt(tokenizer: Any) -> None:
+def test_every_question_is_answered_by_the_text_in_its_prompt(tokenizer: Any, made: tasks.Tasks) -> None:
     assert len(QUESTIONS) >= 10
-    made = tasks.Tasks(tokenizer)
     for index, question in enumerate(QUESTIONS):
         text = tokenizer.decode(made.make(tasks.ANSWER, 3500, index).token_ids)
         assert question.quote in text
