@@ -6,6 +6,7 @@ so that drafts, rollbacks and passes over several tokens really happen.
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -99,6 +100,7 @@ _bench: Bench
 def _begin(model: str, folder: Path) -> None:
     global _bench
     torch.set_num_threads(1)  # The other cores are the other workers'.
+    atexit.register(os._exit, 0)  # Without the libraries' destructors, which have nothing to save here.
     _bench = Bench(model, folder, Records(None), lambda what, done, total: None)
 
 
