@@ -14,6 +14,7 @@ void bind_codec(nb::module_& m) {
     m.attr("DEFAULT_VALUE_ANCHOR_BITS") = kDefaultValueAnchorBits;
     m.attr("DEFAULT_SINK_TOKENS") = kDefaultSinkTokens;
     m.attr("MAX_SINK_TOKENS") = kMaxSinkTokens;
+    m.attr("MAX_RUNGS") = kMaxRungs;
     nb::enum_<DType>(m, "DType", "Element type of a KV cache.")
         .value("BF16", DType::kBF16)
         .value("F16", DType::kF16)
@@ -63,7 +64,8 @@ void bind_codec(nb::module_& m) {
         .def_prop_ro("spec", [](const PlaneLayout& l) { return l.spec(); })
         .def_prop_ro("bytes", &PlaneLayout::bytes)
         .def_prop_ro("planes", &PlaneLayout::planes)
-        .def_prop_ro("parts", &PlaneLayout::parts)
+        .def_prop_ro(
+            "parts", [](const PlaneLayout& l) { return l.parts(); }, "With the residual in one.")
         .def_prop_ro("scales", &PlaneLayout::scales)
         .def_prop_ro("zeros", &PlaneLayout::zeros)
         .def_prop_ro("sinks", &PlaneLayout::sinks, "The first tokens' bits that the anchor's planes lack.")
@@ -73,8 +75,9 @@ void bind_codec(nb::module_& m) {
         .def_prop_ro("exact_index", &PlaneLayout::exact_index, "Where each group of the exact tier ends.")
         .def_prop_ro("exact_payload", &PlaneLayout::exact_payload, "The most that the exact tier's groups can take.")
         .def("plane", &PlaneLayout::plane, nb::arg("index"), "The extent of one plane; 0 is the most significant.")
-        .def("part", &PlaneLayout::part, nb::arg("index"), "0 is the anchor, 1 the residual.")
-        .def("planes_through", &PlaneLayout::planes_through, nb::arg("part"),
+        .def("part", &PlaneLayout::part, nb::arg("index"), nb::arg("rungs") = 1,
+             "0 is the anchor; the residual is in `rungs` parts.")
+        .def("planes_through", &PlaneLayout::planes_through, nb::arg("part"), nb::arg("rungs") = 1,
              "How many planes can be decoded once the parts up to this one are there.");
 
     nb::class_<EncodeStats>(m, "EncodeStats")

@@ -52,21 +52,24 @@ void bind_manifest(nb::module_& m) {
             "__init__",
             [](Manifest* self, std::uint64_t request_id, std::vector<ManifestTensor> tensors, std::string model,
                std::uint32_t context_tokens, std::int32_t first_token, std::uint8_t parts, std::uint32_t chunk_bytes,
-               bool checksums) {
+               bool checksums, std::uint8_t rungs) {
                 Manifest manifest{request_id,  std::move(model), context_tokens,     first_token, parts,
-                                  chunk_bytes, checksums,        std::move(tensors), {}};
+                                  chunk_bytes, checksums,        std::move(tensors), {},          rungs};
                 manifest.validate();
                 new (self) Manifest(std::move(manifest));
             },
             nb::arg("request_id"), nb::arg("tensors"), nb::kw_only(), nb::arg("model") = "",
             nb::arg("context_tokens") = 0, nb::arg("first_token") = -1, nb::arg("parts") = 2,
-            nb::arg("chunk_bytes") = 0, nb::arg("checksums") = true)
+            nb::arg("chunk_bytes") = 0, nb::arg("checksums") = true, nb::arg("rungs") = 1)
         .def_ro("request_id", &Manifest::request_id)
         .def_ro("tensors", &Manifest::tensors)
         .def_ro("model", &Manifest::model)
         .def_ro("context_tokens", &Manifest::context_tokens)
         .def_ro("first_token", &Manifest::first_token, "What prefill sampled from its exact cache; -1 if it follows.")
-        .def_ro("parts", &Manifest::parts, "1: anchors alone; 2: with residuals; 3: with exact tiers.")
+        .def_ro("parts", &Manifest::parts, "1: anchors alone; 1 + rungs: with residuals; 2 + rungs: with exact tiers.")
+        .def_ro("rungs", &Manifest::rungs, "In how many parts the residual travels; more than 1: the plane ladder.")
+        .def_prop_ro("residual_part", &Manifest::residual_part, "With it all 8 planes are there, if it is sent.")
+        .def_prop_ro("exact_part", &Manifest::exact_part, "That of the exact tier, if it is sent.")
         .def_ro("chunk_bytes", &Manifest::chunk_bytes,
                 "Coded bytes of one write, at most; 0: what suits the bandwidth measured to the peer.")
         .def_ro("checksums", &Manifest::checksums)
@@ -78,7 +81,7 @@ void bind_manifest(nb::module_& m) {
              [](const Manifest& manifest) {
                  return text("Manifest(request ", manifest.request_id, ", model '", manifest.model, "', ",
                              manifest.tensors.size(), " tensors, ", manifest.context_tokens,
-                             " tokens, parts=", int{manifest.parts}, ")");
+                             " tokens, parts=", int{manifest.parts}, ", rungs=", int{manifest.rungs}, ")");
              })
         .def("serialize", [](const Manifest& manifest) { return to_bytes(manifest.serialize()); })
         .def_static(

@@ -36,7 +36,7 @@ void bind_metrics(nb::module_& m) {
         .def_ro("cancelled", &Outcomes::cancelled);
 
     nb::class_<NodeMetrics>(m, "NodeMetrics",
-                            "What a node has counted since it was made. Lists are by part (0 anchor, 1 residual, 2 "
+                            "What a node has counted since it was made. Lists are by tier (0 anchor, 1 residual, 2 "
                             "exact) if nothing else is said.")
         .def_ro("sent_bytes", &NodeMetrics::sent_bytes, "Of writes that the provider has completed.")
         .def_ro("sent_chunks", &NodeMetrics::sent_chunks)
@@ -53,10 +53,11 @@ void bind_metrics(nb::module_& m) {
         .def_ro("received_chunks", &NodeMetrics::received_chunks)
         .def_ro("damaged_chunks", &NodeMetrics::damaged_chunks, "Of a wrong checksum.")
         .def_ro("duplicate_chunks", &NodeMetrics::duplicate_chunks)
-        .def_ro("stray_writes", &NodeMetrics::stray_writes, "For a slot that nobody holds any more.")
+        .def_ro("stray_writes", &NodeMetrics::stray_writes,
+                "For a slot that nobody holds any more, or a chunk that it does not have.")
         .def_ro("asked_chunks", &NodeMetrics::asked_chunks, "Asked for again.")
         .def_ro("part_time", &NodeMetrics::part_time,
-                "From a slot's grant to the publication of the part, for all layers.")
+                "From a slot's grant to the publication of the tier, for all layers.")
         .def_ro("received", &NodeMetrics::received)
         .def_ro("heartbeats_missed", &NodeMetrics::heartbeats_missed)
         .def_ro("reconnects", &NodeMetrics::reconnects)
@@ -64,6 +65,8 @@ void bind_metrics(nb::module_& m) {
         .def_ro("arena_bytes", &NodeMetrics::arena_bytes)
         .def_ro("arena_used_bytes", &NodeMetrics::arena_used_bytes)
         .def_ro("slots_taken", &NodeMetrics::slots_taken)
+        .def_ro("slots_held", &NodeMetrics::slots_held, "Of ended transfers, kept since a late write may land there.")
+        .def_ro("held_bytes", &NodeMetrics::held_bytes, "Of the arena, theirs.")
         .def_ro("live_rails", &NodeMetrics::live_rails, "Ways to peers, each over one rail, that have not died.");
 
     // time.monotonic_ns() reads the same clock.

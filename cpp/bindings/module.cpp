@@ -6,6 +6,10 @@ namespace lynx::bindings {
 
 NB_MODULE(_core, m) {
     m.doc() = "Lynx's C++ core.";
+#ifdef NDEBUG
+    // What a daemon thread still holds when the interpreter ends is never let go of; the process ends anyway.
+    nb::set_leak_warnings(false);
+#endif
     const auto string = [](std::string_view s) { return nb::str(s.data(), s.size()); };
     m.attr("__version__") = string(version());
     m.attr("build_description") = string(build_description());

@@ -4,7 +4,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bindings.hpp"
+#include "lynx/error.hpp"
 
 namespace lynx::bindings {
 
@@ -25,6 +28,10 @@ void bind_node(nb::module_& m) {
                 options.fabric.provider = provider;
                 options.fabric.host = host;
                 for (const std::string& more : more_hosts) {
+                    if (more == host || std::count(more_hosts.begin(), more_hosts.end(), more) > 1)
+                        throw InvalidArgument("more_hosts: the address " + more +
+                                              " was given twice; each rail takes one of its own, that of `host` among "
+                                              "them");
                     options.more_rails.push_back(options.fabric);
                     options.more_rails.back().host = more;
                 }

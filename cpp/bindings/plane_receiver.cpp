@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <numeric>
+
 #include "bindings.hpp"
 #include "core/text.hpp"
 #include "receiving.hpp"
@@ -18,9 +20,11 @@ void bind_plane_receiver(nb::module_& m) {
         .def_ro("arrived_bytes", &Revision::arrived_bytes)
         .def_ro("part_bytes", &Revision::part_bytes)
         .def("__repr__", [](const Revision& r) {
+            const auto behind = [](const auto& bytes) {
+                return std::accumulate(bytes.begin() + 1, bytes.end(), std::uint64_t{0});
+            };
             return text("Revision(", r.number, ", anchor ", r.arrived_bytes[0], " of ", r.part_bytes[0],
-                        " bytes, residual ", r.arrived_bytes[1], " of ", r.part_bytes[1], ", exact ",
-                        r.arrived_bytes[2], " of ", r.part_bytes[2], ")");
+                        " bytes, behind it ", behind(r.arrived_bytes), " of ", behind(r.part_bytes), ")");
         });
 
     nb::class_<PlaneReceiver> receiver(

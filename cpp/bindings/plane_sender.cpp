@@ -18,13 +18,13 @@ void bind_plane_sender(nb::module_& m) {
     nb::class_<Priority>(m, "Priority", "A transfer's place among the others, which may change while it runs.")
         .def(
             "__init__",
-            [](Priority* self, std::array<SendClass, kMaxParts> classes, double deadline_s, double weight) {
+            [](Priority* self, std::array<SendClass, kTiers> classes, double deadline_s, double weight) {
                 const bool none = deadline_s == std::numeric_limits<double>::infinity();
                 new (self) Priority{classes, none ? Clock::time_point::max() : deadline_in(deadline_s).at(), weight};
             },
             nb::kw_only(), nb::arg("classes") = Priority{}.classes,
             nb::arg("deadline_s") = std::numeric_limits<double>::infinity(), nb::arg("weight") = 1.0,
-            "The class of each part; by when it should be there, in seconds from now; its share among equals.")
+            "The class of each tier; by when it should be there, in seconds from now; its share among equals.")
         .def_ro("classes", &Priority::classes)
         .def_ro("weight", &Priority::weight);
 

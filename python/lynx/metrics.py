@@ -33,7 +33,7 @@ _COUNTERS = (
     ("resent_chunks", "resent_chunks", "Chunks queued once more: lost, damaged, or on a dead rail."),
     ("damaged_chunks", "damaged_chunks", "Chunks that arrived with a wrong checksum."),
     ("duplicate_chunks", "duplicate_chunks", "Chunks that arrived once more."),
-    ("stray_writes", "stray_writes", "Arrived writes for a slot that nobody holds any more."),
+    ("stray_writes", "stray_writes", "Arrived writes for a slot that nobody holds any more, or a chunk that it lacks."),
     ("asked_chunks", "asked_chunks", "Chunks that were asked for again."),
     ("heartbeats_missed", "heartbeats_missed", "Heartbeats of peers that did not come in time."),
     ("reconnects", "reconnects", "Connections that came back after they were lost."),
@@ -52,6 +52,8 @@ _GAUGES = (
     ("arena_bytes", "arena_bytes", "Size of the registered arena."),
     ("arena_used_bytes", "arena_used_bytes", "Bytes of the arena that transfers hold."),
     ("slots_taken", "slots_taken", "Incoming transfers that hold a slot."),
+    ("slots_held", "slots_held", "Slots of ended transfers, kept since a late write may land there."),
+    ("held_bytes", "arena_held_bytes", "Bytes of the arena that those slots have."),
     ("live_rails", "live_rails", "Ways to peers, each over one rail, that have not died."),
 )
 # With the name of the label, or none.

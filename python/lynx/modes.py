@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lynx._core import MAX_SINK_TOKENS, Coding
+from lynx._core import MAX_RUNGS, MAX_SINK_TOKENS, Coding
 from lynx.policies import AnchorFirst, Blocking, Policy, Tier
-from lynx.transfer import EXACT_PARTS, RAW, CacheCoding
+from lynx.transfer import RAW, CacheCoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ def coding_to_json(coding: CacheCoding) -> dict[str, object]:
     return {
         "coding": coding.coding.name,
         "parts": coding.parts,
+        "rungs": coding.rungs,
         "key_anchor_bits": coding.key_anchor_bits,
         "value_anchor_bits": coding.value_anchor_bits,
         "sink_tokens": coding.sink_tokens,
@@ -78,11 +79,17 @@ def coding_from_json(message: dict[str, object]) -> CacheCoding:
         raise ValueError(f"coding is {name!r}; it has to be RAW or PLANES")
     if name == "RAW":
         return RAW
+    rungs = number("rungs", 1, MAX_RUNGS)
+    parts = number("parts", 1, 2 + rungs)
+    if parts not in (1, 1 + rungs, 2 + rungs):
+        raise ValueError(f"parts is {parts}; with {rungs} rungs it has to be 1, {1 + rungs} or {2 + rungs}")
     return CacheCoding(
         Coding.PLANES,
-        number("parts", 1, EXACT_PARTS),
+        parts,
         number("key_anchor_bits", 1, 8),
         number("value_anchor_bits", 1, 8),
         number("sink_tokens", 0, MAX_SINK_TOKENS),
         flag("thin_last_value"),
+        exact=parts == 2 + rungs,
+        rungs=rungs,
     )

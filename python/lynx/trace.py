@@ -48,8 +48,11 @@ class Trace:
         request = transfer.manifest.request_id
         done = "sent" if isinstance(transfer, PlaneSender) else "received"
         parts = transfer.timeline()
+        first = (0, 1, transfer.manifest.exact_part, transfer.manifest.exact_part + 1)  # part of each tier, and the end
         for tier, name in enumerate(TIERS):
-            stream = sorted((p for p in parts if p.part == tier), key=lambda p: (p.first_ns, p.last_ns))
+            stream = sorted(
+                (p for p in parts if first[tier] <= p.part < first[tier + 1]), key=lambda p: (p.first_ns, p.last_ns)
+            )
             # Events of one track may not overlap. Where several tensors were on their way at once they lie below each
             # other, in as many rows of the same name as it takes.
             rows: list[list[PartTimes]] = []

@@ -16,6 +16,7 @@ from lynx._core import (
     DEFAULT_KEY_ANCHOR_BITS,
     DEFAULT_SINK_TOKENS,
     DEFAULT_VALUE_ANCHOR_BITS,
+    MAX_RUNGS,
     Cancelled,
     Coding,
     DType,
@@ -31,13 +32,15 @@ from lynx._core import (
 Layers = Sequence[tuple[Any, Any]]
 """(K, V) for each layer: tensors of [heads, tokens, head_dim] that speak DLPack."""
 
-EXACT_PARTS = 3
-
 
 @dataclass(frozen=True, slots=True)
 class CacheCoding:
-    """How a cache is sent. `parts` is 1 to send the anchors alone, 2 with the residuals; `exact` makes it 3: the exact
-    tier is sent too, and what is verified is bf16's output. The raw coding has no other part.
+    """How a cache is sent: the anchors alone if `parts` is given as 1, else the residuals too and, with `exact`, the
+    exact tier, so that what is verified is bf16's output. The raw coding has no other part.
+
+    The residual travels in `rungs` parts, 1 to 7. More than one is the plane ladder: each rung adds a plane of all
+    layers, the last one all that are left, and every rung can be decoded as it is complete. `parts` follows from these
+    and is read only, but for the 1: 1 + rungs, or 2 + rungs with the exact tier.
 
     The anchor has the first planes of each token, by default more of K than of V, and all planes of the first
     `sink_tokens` tokens. With `thin_last_value` the last layer's V, whose error costs least, has a plane less than the
@@ -54,11 +57,11 @@ class CacheCoding:
     rungs: int = 1
 
     def __post_init__(self) -> None:
-        # Either says the other.
-        if self.exact or self.parts == EXACT_PARTS:
-            object.__setattr__(self, "exact", True)
-            object.__setattr__(self, "parts", EXACT_PARTS)
-        if self.rungs > 1:
+        if not 1 <= self.rungs <= MAX_RUNGS:
+            raise ValueError(f"rungs is {self.rungs}; it has to be 1 to {MAX_RUNGS}")
+        if self.coding == Coding.RAW and self.rungs > 1:
+            raise ValueError(f"rungs is {self.rungs}; the raw coding has no residual to cut: leave it at 1")
+        if self.exact or self.parts != 1:
             object.__setattr__(self, "parts", 1 + self.rungs + self.exact)
 
     def anchor_bits(self, layer: int, layers: int) -> tuple[int, int]:
@@ -111,6 +114,7 @@ def make_manifest(
         context_tokens=context_tokens,
         first_token=first_token,
         parts=how.parts,
+        rungs=how.rungs,
     )
 
 

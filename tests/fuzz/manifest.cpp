@@ -79,11 +79,14 @@ std::vector<std::vector<std::byte>> manifest_seeds() {
     for (std::uint32_t layer = 0; layer < 3; ++layer)
         for (const TensorRole role : {TensorRole::kKey, TensorRole::kValue})
             manifest.tensors.push_back({layer, role, {.heads = 2, .tokens = 33, .head_dim = 64, .sink_tokens = 4}});
+    Manifest ladder = manifest;
+    ladder.rungs = 3, ladder.parts = 4;
     manifest.tensors.back().spec.coding = Coding::kRaw;
     manifest.shard = {1, 2, 0, 1, 3, 4, {{0, 3, 0, 4}}};
     const std::vector<std::byte> address(16, std::byte{1});
     const Grant grant{.request_id = 7, .slot = 1, .regions = {{4096, 9, 1 << 20}}};
     return {seed(0, manifest.serialize()),
+            seed(0, ladder.serialize()),
             seed(9, manifest.serialize()),
             seed(1, grant.serialize()),
             seed(2, Hello{"tcp", address}.serialize()),

@@ -135,6 +135,12 @@ def test_an_arena_too_small_says_what_was_asked_and_what_is_there() -> None:
     assert isinstance(caught.value, MemoryError)
 
 
+def test_an_address_for_two_rails_is_refused() -> None:
+    for more in (["127.0.0.1"], ["127.0.0.2", "127.0.0.2"]):
+        with pytest.raises(lynx.InvalidArgument, match=rf"{more[0]} was given twice"):
+            lynx.Node(host="127.0.0.1", arena_bytes=4096, more_hosts=more)
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     node = lynx.Node(arena_bytes=4096)
     listener = lynx.Listener(node, "127.0.0.1", 0)

@@ -149,7 +149,7 @@ def test_the_events_of_such_a_pass_tell_the_whole_story(pair: Pair, engine: Tran
 
 
 @pytest.mark.parametrize("sampling", [None, HOT], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("coding", [COARSE_EXACT, COARSE_EXACT], ids=["exact", "seven rungs"])
+@pytest.mark.parametrize("coding", [COARSE_EXACT, dataclasses.replace(COARSE, rungs=7)], ids=["exact", "seven rungs"])
 def test_rungs_correct_the_draft_and_the_reference_tier_has_the_last_word(
     pair: Pair, engine: TransformersEngine, coding: CacheCoding, sampling: lynx.Sampling | None
 ) -> None:

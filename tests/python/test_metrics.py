@@ -72,7 +72,7 @@ def test_a_node_tells_what_it_has_sent_and_received(pair: Pair) -> None:
     before = pair.decode.metrics()
     arrived = transfer(pair).arrived_bytes
     sent, received = pair.prefill.metrics(), pair.decode.metrics()
-    assert sent.sent_bytes == received.received_bytes == arrived
+    assert sent.sent_bytes == received.received_bytes == arrived[:3]
     assert sum(before.received_bytes) == 0, "what was read stays as it was"
     assert received.received.done == 1
     assert sent.queue_wait[0].count == sent.sent_chunks[0] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 import threading
 import time
@@ -117,6 +118,21 @@ def test_a_pool_ends_with_its_last_reference(source: np.ndarray[Any, Any]) -> No
     assert_pool_threads(4)
     del pool
     assert_pool_threads(0)
+
+
+def test_what_a_daemon_thread_holds_at_the_end_is_no_matter_for_a_warning() -> None:
+    program = """
+import threading, time, lynx
+def work():
+    node = lynx.Node(arena_bytes=4096)
+    held.set()
+    time.sleep(60)
+held = threading.Event()
+threading.Thread(target=work, daemon=True).start()
+held.wait()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stderr == ""
 
 
 def assert_pool_threads(expected: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+import lynx
 from lynx.modes import MODES, coding_from_json, coding_to_json, parse_modes
 from lynx.transfer import CacheCoding
 from lynx.units import format_bandwidth, parse_bandwidth, parse_endpoint
@@ -61,6 +64,22 @@ def test_a_coding_survives_the_request_that_asks_for_it(name: str) -> None:
     assert coding_from_json(coding_to_json(coding)) == coding
 
 
+@pytest.mark.parametrize("rungs", [1, 4, 7])
+def test_parts_follow_from_rungs_and_the_exact_tier(rungs: int) -> None:
+    for coding, parts in (
+        (CacheCoding(rungs=rungs, parts=1), 1),
+        (CacheCoding(rungs=rungs), 1 + rungs),
+        (CacheCoding(rungs=rungs, exact=True), 2 + rungs),
+    ):
+        assert coding.parts == parts
+        assert coding_from_json(coding_to_json(coding)) == coding
+    assert replace(CacheCoding(rungs=rungs), rungs=2).parts == 3
+    with pytest.raises(ValueError, match="rungs"):
+        CacheCoding(rungs=8)
+    with pytest.raises(ValueError, match="raw"):
+        CacheCoding(lynx.Coding.RAW, parts=1, rungs=2)
+
+
 def test_the_last_layers_value_pays_for_the_sinks() -> None:
     assert [CacheCoding().anchor_bits(layer, 3) for layer in range(3)] == [(5, 3), (5, 3), (5, 2)]
     assert CacheCoding(thin_last_value=False).anchor_bits(2, 3) == (5, 3)
@@ -73,6 +92,9 @@ def test_the_last_layers_value_pays_for_the_sinks() -> None:
         {"coding": "ZIP"},
         {"parts": 4},
         {"parts": True},
+        {"rungs": 0},
+        {"rungs": 8},
+        {"rungs": None},
         {"key_anchor_bits": 9},
         {"value_anchor_bits": "4"},
         {"sink_tokens": 1025},

@@ -12,7 +12,7 @@
 
 namespace lynx {
 
-inline constexpr std::uint16_t kManifestVersion = 2;
+inline constexpr std::uint16_t kManifestVersion = 3;
 inline constexpr std::uint32_t kMaxTensors = 1u << 14;
 inline constexpr std::uint32_t kMinChunkBytes = 4u << 10;
 inline constexpr std::uint32_t kMaxChunkBytes = 64u << 20;
@@ -66,7 +66,8 @@ struct LYNX_API Manifest {
     /// The token that prefill sampled from its exact cache; -1 while prefill still runs: it follows (see
     /// PlaneReceiver::first_token).
     std::int32_t first_token = -1;
-    /// How many parts of each tensor are sent: 1 for the anchors alone, 2 with the residuals, 3 with the exact tiers.
+    /// How many parts of each tensor are sent: 1 for the anchors alone, 1 + rungs with the residuals, 2 + rungs with
+    /// the exact tiers.
     std::uint8_t parts = 2;
     /// The coded bytes of one write, at most. 0: Peer::offer takes what suits the bandwidth that was measured to the
     /// peer (Node::chunk_bytes_for); elsewhere it means kDefaultChunkBytes.
@@ -77,6 +78,13 @@ struct LYNX_API Manifest {
     /// consecutive run of heads, the same for all, and the ranges follow each other.
     std::vector<ManifestTensor> tensors;
     ManifestShard shard{};
+    /// In how many parts the residual travels, 1 to kMaxRungs (see PlaneLayout). More than one is the *plane ladder*:
+    /// all layers get their next plane before any gets the one behind it. 1 where a tensor is kRaw.
+    std::uint8_t rungs = 1;
+
+    /// The part that completes the residual, and that of the exact tier, whether they are sent or not.
+    [[nodiscard]] unsigned residual_part() const noexcept { return rungs; }
+    [[nodiscard]] unsigned exact_part() const noexcept { return rungs + 1u; }
 
     /// Throws InvalidArgument naming the field that is out of range.
     void validate() const;

@@ -40,32 +40,32 @@ struct Outcomes {
 
 /// Since the node was made, over all its transfers, peers and rails. Counters never fall; gauges say what is at the
 /// moment. Each number is right by itself; two of them may be some writes apart. Goodput is the growth of the bytes
-/// over a time. Arrays are by part (0 anchor, 1 residual, 2 exact) if nothing else is said.
+/// over a time. Arrays are by tier (0 anchor, 1 residual, 2 exact) if nothing else is said.
 struct NodeMetrics {
     template <class T>
-    using ByPart = std::array<T, kMaxParts>;
+    using ByTier = std::array<T, kTiers>;
 
     // The sending side. What is sent again counts again.
-    ByPart<std::uint64_t> sent_bytes{};  ///< of writes that the provider has completed
-    ByPart<std::uint64_t> sent_chunks{};
+    ByTier<std::uint64_t> sent_bytes{};  ///< of writes that the provider has completed
+    ByTier<std::uint64_t> sent_chunks{};
     std::uint64_t posted_writes = 0;
     std::uint64_t refused_writes = 0;  ///< "try again", said by the provider
     std::uint64_t failed_writes = 0;   ///< ended by an error; on another rail they may yet succeed
     std::uint64_t resent_chunks = 0;   ///< queued once more: lost, damaged, or on a dead rail
     std::int64_t in_flight_bytes = 0;  ///< gauge: posted, not completed
-    ByPart<Durations> queue_wait;      ///< by SendClass: a chunk's wait from put() to the provider
+    ByTier<Durations> queue_wait;      ///< by SendClass: a chunk's wait from put() to the provider
     Durations write_latency;           ///< from the provider's acceptance of a write to its completion
-    ByPart<Durations> lateness;        ///< chunks of transfers with a deadline: completed so long after it, or 0
+    ByTier<Durations> lateness;        ///< chunks of transfers with a deadline: completed so long after it, or 0
     Outcomes sent;
 
     // The receiving side.
-    ByPart<std::uint64_t> received_bytes{};  ///< checked; each chunk once
-    ByPart<std::uint64_t> received_chunks{};
+    ByTier<std::uint64_t> received_bytes{};  ///< checked; each chunk once
+    ByTier<std::uint64_t> received_chunks{};
     std::uint64_t damaged_chunks = 0;    ///< wrong checksum
     std::uint64_t duplicate_chunks = 0;  ///< came once more
-    std::uint64_t stray_writes = 0;      ///< for a slot that nobody holds any more
+    std::uint64_t stray_writes = 0;      ///< for a slot that nobody holds any more, or a chunk that it does not have
     std::uint64_t asked_chunks = 0;      ///< asked for again
-    ByPart<Durations> part_time;  ///< from a slot's grant to the part's publication, with all before it, for all layers
+    ByTier<Durations> part_time;  ///< from a slot's grant to the tier's publication, with all before it, for all layers
     Outcomes received;
 
     // The node.
@@ -75,6 +75,8 @@ struct NodeMetrics {
     std::uint64_t arena_bytes = 0;
     std::uint64_t arena_used_bytes = 0;  ///< gauge
     std::uint64_t slots_taken = 0;       ///< gauge
+    std::uint64_t slots_held = 0;        ///< gauge: of ended transfers, kept since a late write may land there
+    std::uint64_t held_bytes = 0;        ///< gauge: theirs
     std::uint64_t live_rails = 0;        ///< gauge: ways to peers, each over one rail, that have not died
 
     friend bool operator==(const NodeMetrics&, const NodeMetrics&) = default;

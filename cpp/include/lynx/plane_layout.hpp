@@ -17,8 +17,9 @@ enum class Coding : std::uint8_t {
 };
 
 inline constexpr unsigned kPlaneCount = 8;
-inline constexpr unsigned kMaxParts = 3;
-inline constexpr unsigned kExactPart = 2;
+inline constexpr unsigned kTiers = 3;     ///< anchor, residual, exact tier
+inline constexpr unsigned kMaxRungs = 7;  ///< an anchor has one plane at least, a rung that adds something too
+inline constexpr unsigned kMaxParts = 1 + kMaxRungs + 1;
 inline constexpr std::uint32_t kMaxHeadDim = 1024;
 inline constexpr std::uint32_t kMaxHeads = 1u << 16;
 inline constexpr std::uint32_t kMaxTokens = 1u << 26;
@@ -63,11 +64,13 @@ struct Extent {
 /// (head, token) has index head * tokens + token in scales, zeros and planes, and head * sink_tokens + token in
 /// the sinks, which repeat what the residual's planes hold of the first tokens.
 ///
-/// A *part* is what is sent, counted and published as one: part 0 is the anchor (scales, zeros, sinks and the
-/// `anchor_bits` first planes), part 1 the residual (the other planes), part 2 the exact tier, if there is one: the
-/// index of its groups, then their bits, whose number depends on the values; its extent is the most that they can take.
-/// Each is one contiguous extent. kRaw has part 0 alone. With anchor_bits = 8 part 1 exists and is empty. The extent of
-/// a plane or part past the last is empty and lies at the end.
+/// A *part* is what is sent, counted and published as one. Part 0 is the anchor: scales, zeros, sinks and the
+/// `anchor_bits` first planes. The residual, the other planes, is in `rungs` parts: each adds one plane as long as
+/// there is one, the last all that are left, so that with one rung part 1 is the whole residual. Behind them, if there
+/// is one, is the exact tier: the index of its groups, then their bits, whose number depends on the values; its extent
+/// is the most that they can take. Each part is one contiguous extent; a rung without a plane exists and is empty, as
+/// part 1 is with anchor_bits = 8. kRaw has part 0 alone. The extent of a plane or part past the last is empty and lies
+/// at the end.
 class LYNX_API PlaneLayout {
    public:
     /// Throws InvalidArgument naming the field that is out of range.
@@ -93,10 +96,11 @@ class LYNX_API PlaneLayout {
     [[nodiscard]] std::size_t group_vectors() const noexcept;
     [[nodiscard]] std::size_t groups() const noexcept;
 
-    [[nodiscard]] unsigned parts() const noexcept;  ///< 1 for kRaw, else 2, or 3 with an exact tier
-    [[nodiscard]] Extent part(unsigned index) const noexcept;
+    // `rungs` is 1 to kMaxRungs.
+    [[nodiscard]] unsigned parts(unsigned rungs = 1) const noexcept;  ///< 1 for kRaw, else 1 + rungs, or 2 + if exact
+    [[nodiscard]] Extent part(unsigned index, unsigned rungs = 1) const noexcept;
     /// How many planes can be decoded once the parts 0..index are there.
-    [[nodiscard]] unsigned planes_through(unsigned index) const noexcept;
+    [[nodiscard]] unsigned planes_through(unsigned index, unsigned rungs = 1) const noexcept;
 
    private:
     TensorSpec spec_;

@@ -50,8 +50,9 @@ class LYNX_API PlaneReceiver {
     PlaneReceiver(const Node& node, Manifest manifest, const ReceiverOptions& options = {});
     PlaneReceiver(PlaneReceiver&&) noexcept;
     PlaneReceiver& operator=(PlaneReceiver&&) noexcept;
-    /// Gives the slot back if every chunk has arrived or the sender is known to have stopped (settle()). Otherwise the
-    /// slot stays taken as long as the node lives: a late write must not hit another request's memory.
+    /// Gives the slot back if every chunk has arrived, without the sender having given up a write at a deadline, or the
+    /// sender is known to have stopped (settle()). Otherwise the slot stays taken as long as the node lives: a late
+    /// write must not hit another request's memory.
     ~PlaneReceiver();
 
     [[nodiscard]] const Manifest& manifest() const noexcept;
@@ -71,7 +72,8 @@ class LYNX_API PlaneReceiver {
     [[nodiscard]] std::optional<unsigned> tier() const;
     /// When the parts of the tensors came, of those of which anything has.
     [[nodiscard]] std::vector<PartTimes> timeline() const;
-    /// Waits for ready(...). False at the deadline. Throws what ended the transfer.
+    /// Waits for ready(...). False at the deadline. Throws what ended the transfer, InvalidArgument for a part that the
+    /// manifest does not send.
     [[nodiscard]] bool wait(std::uint32_t layer, unsigned part, Deadline deadline) const;
     [[nodiscard]] bool wait(unsigned part, Deadline deadline) const;
     /// Waits for a revision newer than `after`; the current one, whether newer or the deadline passed.
@@ -85,8 +87,8 @@ class LYNX_API PlaneReceiver {
     void set_first_token(std::int32_t token);
 
     /// Decodes K or V of a layer, of all of its pieces in the manifest, from all planes through `part` (bit for bit
-    /// from kExactPart) into `destination` (any dtype and strides), whose first element is that of the first piece.
-    /// Throws InvalidArgument if that part is not complete or the shape is not the manifest's, CorruptData as
+    /// from Manifest::exact_part) into `destination` (any dtype and strides), whose first element is that of the first
+    /// piece. Throws InvalidArgument if that part is not complete or the shape is not the manifest's, CorruptData as
     /// Codec::decode_exact does.
     void decode(std::uint32_t layer, TensorRole role, unsigned part, const MutableTensorView& destination) const;
     /// The same into a tensor in the memory of the node's device. Returns once the work is queued there, after at most

@@ -1,5 +1,5 @@
 // The sending half of a transfer: codes tensors straight into registered memory and streams their parts, anchors
-// of all tensors first, then residuals in the manifest's order.
+// of all tensors first, then part by part, each in the manifest's order.
 #pragma once
 
 #include <array>
@@ -28,8 +28,9 @@ inline constexpr unsigned kSendClasses = 3;
 
 /// A transfer's place among the others, which may change while it runs.
 struct Priority {
-    /// The class of each part.
-    std::array<SendClass, kMaxParts> classes = {SendClass::kAnchor, SendClass::kResidual, SendClass::kExact};
+    /// The class of each tier; within it a transfer's parts go in turn, and of a part the layers in the manifest's
+    /// order.
+    std::array<SendClass, kTiers> classes = {SendClass::kAnchor, SendClass::kResidual, SendClass::kExact};
     /// Within a class the earlier one goes first; it ends nothing when it passes.
     Clock::time_point deadline = Clock::time_point::max();
     /// Among transfers of one class and deadline bytes are shared in proportion; more than 0.

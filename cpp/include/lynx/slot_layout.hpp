@@ -24,6 +24,10 @@ class LYNX_API SlotLayout {
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
     [[nodiscard]] std::uint32_t tensors() const noexcept { return static_cast<std::uint32_t>(tensors_.size()); }
     [[nodiscard]] unsigned parts() const noexcept { return parts_; }
+    [[nodiscard]] unsigned rungs() const noexcept { return rungs_; }
+    [[nodiscard]] unsigned exact_part() const noexcept { return rungs_ + 1; }
+    /// What a part is of: 0 the anchor, 1 the residual, 2 the exact tier.
+    [[nodiscard]] unsigned tier(unsigned part) const noexcept { return part == 0 ? 0 : part <= rungs_ ? 1 : 2; }
     [[nodiscard]] const PlaneLayout& tensor(std::uint32_t index) const { return tensors_.at(index).layout; }
     [[nodiscard]] bool checksums() const noexcept { return checksums_; }
 
@@ -79,6 +83,7 @@ class LYNX_API SlotLayout {
     std::vector<std::uint32_t> pieces_;
     std::uint32_t chunk_bytes_;
     unsigned parts_;
+    unsigned rungs_;
     bool checksums_;
     std::size_t bytes_ = 0;
     std::uint32_t chunks_ = 0;

@@ -116,23 +116,22 @@ unsigned PlaneLayout::planes() const noexcept {
     return spec_.coding == Coding::kRaw ? 1 : kPlaneCount;
 }
 
-unsigned PlaneLayout::parts() const noexcept {
+unsigned PlaneLayout::parts(unsigned rungs) const noexcept {
     if (spec_.coding == Coding::kRaw) return 1;
-    return has_exact() ? 3 : 2;
+    return 1 + rungs + (has_exact() ? 1 : 0);
 }
 
-Extent PlaneLayout::part(unsigned index) const noexcept {
-    const std::size_t anchor_end = plane(planes_through(0) - 1).end();
-    if (index == 0) return {0, anchor_end};
+Extent PlaneLayout::part(unsigned index, unsigned rungs) const noexcept {
+    if (index >= parts(rungs)) return {bytes(), 0};
     const std::size_t planes_end = exact_index().offset;
-    if (index == 1 && index < parts()) return {anchor_end, planes_end - anchor_end};
-    if (index == 2 && index < parts()) return {planes_end, bytes() - planes_end};
-    return {bytes(), 0};
+    if (index > rungs) return {planes_end, bytes() - planes_end};
+    const std::size_t begin = index == 0 ? 0 : plane(planes_through(index - 1, rungs) - 1).end();
+    return {begin, plane(planes_through(index, rungs) - 1).end() - begin};
 }
 
-unsigned PlaneLayout::planes_through(unsigned index) const noexcept {
-    if (spec_.coding == Coding::kPlanes && index == 0) return spec_.anchor_bits;
-    return planes();
+unsigned PlaneLayout::planes_through(unsigned index, unsigned rungs) const noexcept {
+    if (spec_.coding == Coding::kRaw || index >= rungs) return planes();
+    return std::min(spec_.anchor_bits + index, kPlaneCount);
 }
 
 }  // namespace lynx

@@ -35,6 +35,14 @@ class Waiting {
     std::multiset<std::uint64_t>::iterator place_;
 };
 
+// Behind what was asked for and did not fit.
+std::string in_words(const Arena::Held& held) {
+    if (held.blocks == 0) return {};
+    return text("; ", held.blocks, held.blocks == 1 ? " slot of " : " slots of ", held.bytes,
+                " bytes in all are held back until the node is closed, because senders that stopped, were cut off or "
+                "gave up writes may still write there (docs/fabric.md)");
+}
+
 }  // namespace
 
 ArenaBlock::~ArenaBlock() {
@@ -43,6 +51,10 @@ ArenaBlock::~ArenaBlock() {
 
 void ArenaBlock::give_back_after(Clock::duration time) noexcept {
     if (arena_ != nullptr) std::exchange(arena_, nullptr)->release_at(offset_, Clock::now() + time);
+}
+
+void ArenaBlock::keep() noexcept {
+    if (arena_ != nullptr) std::exchange(arena_, nullptr)->hold(offset_);
 }
 
 Arena::Arena(std::size_t bytes) : size_(bytes) {}
@@ -79,7 +91,7 @@ ArenaBlock Arena::allocate(std::size_t bytes) {
     if (const auto offset = take(bytes, largest)) return {*this, *offset};
     throw ArenaFull(text("a slot of ", bytes, " bytes was asked for; the arena has ", size_, " bytes, ", unused(),
                          " of them free", largest != 0 ? text(", ", largest, " in one piece") : std::string(),
-                         ": raise arena_bytes or finish other requests first"));
+                         in_words(held_), ": raise arena_bytes or finish other requests first"));
 }
 
 std::uint64_t Arena::next_turn() noexcept {
@@ -118,6 +130,21 @@ void Arena::release(std::size_t offset) noexcept {
 void Arena::release_at(std::size_t offset, Clock::time_point when) noexcept {
     const std::lock_guard lock(mutex_);
     leaving_.emplace(offset, when);
+}
+
+void Arena::hold(std::size_t offset) noexcept {
+    const std::lock_guard lock(mutex_);
+    held_.blocks += 1;
+    held_.bytes += used_.at(offset);
+}
+
+Arena::Held Arena::held() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return held_;
+}
+
+std::string Arena::held_in_words() const {
+    return in_words(held());
 }
 
 void Arena::tidy() noexcept {

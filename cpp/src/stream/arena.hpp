@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "lynx/deadline.hpp"
@@ -33,7 +34,7 @@ class ArenaBlock {
     [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
     [[nodiscard]] bool taken() const noexcept { return arena_ != nullptr; }
     /// It stays taken as long as the arena lives: a stranger may still write to it.
-    void keep() noexcept { arena_ = nullptr; }
+    void keep() noexcept;
     /// It stays taken for a while yet.
     void give_back_after(Clock::duration time) noexcept;
 
@@ -59,11 +60,20 @@ class Arena {
                                                  const std::function<void()>& between = {});
 
     [[nodiscard]] std::size_t free_bytes() noexcept;
+    /// The blocks that are kept for ever.
+    struct Held {
+        std::size_t blocks = 0;
+        std::size_t bytes = 0;
+    };
+    [[nodiscard]] Held held() const noexcept;
+    /// Of them, for a message that tells of too little room; empty if there are none.
+    [[nodiscard]] std::string held_in_words() const;
 
    private:
     friend class ArenaBlock;
     void release(std::size_t offset) noexcept;
     void release_at(std::size_t offset, Clock::time_point when) noexcept;
+    void hold(std::size_t offset) noexcept;
     // The mutex is held.
     /// Releases what is due.
     void tidy() noexcept;
@@ -76,7 +86,8 @@ class Arena {
     const std::size_t size_;
     std::map<std::size_t, std::size_t> used_;           // offset -> bytes
     std::map<std::size_t, Clock::time_point> leaving_;  // of those: offset -> when they are released
-    std::multiset<std::uint64_t> waiting_;              // turns
+    Held held_;
+    std::multiset<std::uint64_t> waiting_;  // turns
     std::uint64_t last_turn_ = 0;
 };
 

@@ -50,7 +50,9 @@ ArenaMemory::ArenaMemory(const NodeOptions& options) : device_(options.device) {
 
 const Manifest& ArenaMemory::fitting(const Manifest& manifest) const {
     if (path_ != DevicePath::kDirect) return manifest;
-    const char* what = manifest.checksums ? "checksums" : manifest.parts > kExactPart ? "the exact tier" : nullptr;
+    const char* what = manifest.checksums                       ? "checksums"
+                       : manifest.parts > manifest.exact_part() ? "the exact tier"
+                                                                : nullptr;
     if (what == nullptr) return manifest;
     throw Unsupported(text("request ", manifest.request_id, " has ", what,
                            ", which takes a look of the host at each chunk, and a slot in CUDA memory was to hold it: "

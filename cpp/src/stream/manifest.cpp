@@ -99,7 +99,9 @@ void check_shard(const ManifestShard& shard, const std::vector<ManifestTensor>& 
 
 void Manifest::validate() const {
     check(model.size() <= kMaxModelName, "the length of model", model.size(), "at most 1024");
-    check(parts >= 1 && parts <= kMaxParts, "parts", parts, "1 (anchors), 2 (with residuals) or 3 (with exact tiers)");
+    check(rungs >= 1 && rungs <= kMaxRungs, "rungs", rungs, "1 to 7");
+    check(parts == 1 || parts == 1 + residual_part() || parts == 1 + exact_part(), "parts", parts,
+          text("1 (anchors), ", 1 + residual_part(), " (with residuals) or ", 1 + exact_part(), " (with exact tiers)"));
     check(chunk_bytes == 0 || (chunk_bytes >= kMinChunkBytes && chunk_bytes <= kMaxChunkBytes), "chunk_bytes",
           chunk_bytes, "4 KiB to 64 MiB, or 0 for any");
     check(!tensors.empty() && tensors.size() <= kMaxTensors, "the number of tensors", tensors.size(), "1 to 16384");
@@ -107,7 +109,9 @@ void Manifest::validate() const {
     for (const ManifestTensor& t : tensors) {
         check(t.role <= TensorRole::kValue, "role", static_cast<unsigned>(t.role), "0 (key) or 1 (value)");
         const PlaneLayout layout(t.spec);
-        check(!layout.has_exact() || parts > kExactPart, "parts", parts, "3 where a tensor has an exact tier");
+        check(!layout.has_exact() || parts > exact_part(), "parts", parts,
+              text(1 + exact_part(), " where a tensor has an exact tier"));
+        check(rungs == 1 || t.spec.coding != Coding::kRaw, "rungs", rungs, "1 where a tensor is sent raw");
         check(t.first_token <= kMaxTokens - t.spec.tokens, "first_token", t.first_token, "within 2^26 tokens");
         check(t.first_head <= kMaxHeads - t.spec.heads, "first_head", t.first_head, "within 2^16 heads");
         total += layout.bytes();  // bounded by its own limits, so that the sum cannot wrap
@@ -132,7 +136,7 @@ std::vector<std::byte> Manifest::serialize() const {
         sharded = wire::CreateManifestShard(b, shard.sender, shard.senders, shard.receiver, shard.receivers,
                                             shard.total_layers, shard.total_heads, wire_shards(b, shard.owned));
     b.Finish(wire::CreateManifest(b, kManifestVersion, request_id, b.CreateString(model), context_tokens, first_token,
-                                  parts, chunk_bytes, b.CreateVector(offsets), checksums, sharded));
+                                  parts, chunk_bytes, b.CreateVector(offsets), checksums, sharded, rungs));
     return bytes_of(b);
 }
 
@@ -147,7 +151,8 @@ Manifest Manifest::parse(ConstByteSpan bytes) {
                  m.chunk_bytes(),
                  m.checksums(),
                  {},
-                 {}};
+                 {},
+                 m.rungs()};
     if (const wire::ManifestShard* s = m.shard())
         out.shard = {s->sender(),       s->senders(),     s->receiver(),         s->receivers(),
                      s->total_layers(), s->total_heads(), shards_of(*s->owned())};

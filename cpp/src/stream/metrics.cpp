@@ -7,19 +7,19 @@
 
 namespace lynx {
 
-static_assert(kSendClasses == kMaxParts, "queue_wait is by class");
+static_assert(kSendClasses == kTiers, "queue_wait is by class");
 static_assert(Durations::upper_bound(Durations::kBuckets - 2) == std::chrono::nanoseconds(std::int64_t{1} << 36));
 
 namespace {
 
-std::array<std::uint64_t, kMaxParts> read(const std::array<Counter, kMaxParts>& counters) noexcept {
-    std::array<std::uint64_t, kMaxParts> values{};
+std::array<std::uint64_t, kTiers> read(const std::array<Counter, kTiers>& counters) noexcept {
+    std::array<std::uint64_t, kTiers> values{};
     std::ranges::transform(counters, values.begin(), &Counter::value);
     return values;
 }
 
-std::array<Durations, kMaxParts> read(const std::array<Histogram, kMaxParts>& histograms) noexcept {
-    std::array<Durations, kMaxParts> values{};
+std::array<Durations, kTiers> read(const std::array<Histogram, kTiers>& histograms) noexcept {
+    std::array<Durations, kTiers> values{};
     std::ranges::transform(histograms, values.begin(), &Histogram::read);
     return values;
 }

@@ -60,19 +60,19 @@ struct OutcomeCounters {
 /// One a node; the members are those of NodeMetrics.
 struct MetricCounters {
     template <class T>
-    using ByPart = std::array<T, kMaxParts>;
+    using ByTier = std::array<T, kTiers>;
 
-    ByPart<Counter> sent_bytes, sent_chunks;
+    ByTier<Counter> sent_bytes, sent_chunks;
     Counter posted_writes, refused_writes, failed_writes, resent_chunks;
     Gauge in_flight_bytes;
-    ByPart<Histogram> queue_wait;  // by SendClass
+    ByTier<Histogram> queue_wait;  // by SendClass
     Histogram write_latency;
-    ByPart<Histogram> lateness;
+    ByTier<Histogram> lateness;
     OutcomeCounters sent;
 
-    ByPart<Counter> received_bytes, received_chunks;
+    ByTier<Counter> received_bytes, received_chunks;
     Counter damaged_chunks, duplicate_chunks, stray_writes, asked_chunks;
-    ByPart<Histogram> part_time;
+    ByTier<Histogram> part_time;
     OutcomeCounters received;
 
     Counter heartbeats_missed, reconnects, failed_handshakes;

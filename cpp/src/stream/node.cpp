@@ -58,7 +58,7 @@ void Rail::on_arrival(std::uint32_t tag) noexcept {
     const ArrivalTag arrival = ArrivalTag::unpack(tag);
     // A write for a slot that nobody holds is a late one of a request that has ended: not an error.
     if (const auto receiver = node.slots.find(arrival.slot))
-        receiver->on_arrival(arrival.chunk);
+        receiver->on_arrival(arrival.chunk, arrival.after_doubt);
     else
         node.metrics.stray_writes.add();
 }
@@ -226,6 +226,9 @@ NodeMetrics Node::metrics() const noexcept {
     metrics.arena_bytes = impl_->memory.size();
     metrics.arena_used_bytes = impl_->memory.size() - impl_->arena.free_bytes();
     metrics.slots_taken = impl_->slots.taken();
+    const Arena::Held held = impl_->arena.held();
+    metrics.slots_held = held.blocks;
+    metrics.held_bytes = held.bytes;
     metrics.live_rails = impl_->queue->live_rails();
     return metrics;
 }

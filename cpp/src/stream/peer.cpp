@@ -245,13 +245,19 @@ void Peer::finish(PlaneReceiver& receiver) {
         return;
     }
     const std::uint64_t id = receiver.manifest().request_id;
+    const bool in_doubt = receiver.state()->complete_with_doubt();
+    if (in_doubt) {
+        // Held, and the slot with it, until the sender has answered: see Impl::settle().
+        const std::lock_guard lock(impl_->mutex);
+        if (!impl_->lost) impl_->settling[id].receiver = receiver.state();
+    }
     try {
-        impl_->post(MessageType::kDone, Notice{id, {}, 0}.serialize());
+        impl_->post(in_doubt ? MessageType::kDoneInDoubt : MessageType::kDone, Notice{id, {}, 0}.serialize());
     } catch (const PeerLost&) {
         // All of it is here: that nobody is left to be told takes nothing away.
     }
     const std::lock_guard lock(impl_->mutex);
-    impl_->incoming.erase(id);
+    if (!in_doubt) impl_->incoming.erase(id);  // else it counts among the peer's requests until then
 }
 
 void Peer::send_message(ConstByteSpan message) {

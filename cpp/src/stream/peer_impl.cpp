@@ -22,7 +22,22 @@ Peer::Impl::~Impl() {
     node.impl()->remove_peer(fabric_peer);
 }
 
+void Peer::Impl::tell_doubts() noexcept {
+    try {
+        const std::lock_guard lock(mutex);
+        if (lost) return;
+        for (const auto& [id, request] : outgoing)
+            if (const auto sender = request.sender.lock();
+                sender && !request.done && sender->posted_in_all() == kUnknownChunks)
+                link.post(MessageType::kCancel,
+                          Notice{id, "the connection was closed on the sender's side", kUnknownChunks}.serialize());
+    } catch (const std::exception&) {
+        // The peer does not read: nobody to tell.
+    }
+}
+
 void Peer::Impl::close() noexcept {
+    tell_doubts();
     // First, so that this is the cause they hear of and not the socket's end.
     lose(std::make_exception_ptr(Cancelled(text("the connection to ", link.peer_name(), " was closed on this side"))));
     link.close();
@@ -154,7 +169,8 @@ void Peer::Impl::on_message(ControlMessage message) {
         case MessageType::kFirstToken: return on_first_token(FirstToken::parse(message.payload));
         case MessageType::kResume: return on_resume(Notice::parse(message.payload).request_id);
         case MessageType::kResumed: return on_resumed(Resumption::parse(message.payload));
-        case MessageType::kDone: return on_done(Notice::parse(message.payload).request_id);
+        case MessageType::kDone: return on_done(Notice::parse(message.payload).request_id, false);
+        case MessageType::kDoneInDoubt: return on_done(Notice::parse(message.payload).request_id, true);
         default: break;
     }
     throw ProtocolError(
@@ -207,14 +223,20 @@ void Peer::Impl::on_reply(std::uint64_t request_id, ControlMessage message) {
         link.post(MessageType::kCancel, Notice{request_id, "the offer was granted after its deadline", 0}.serialize());
 }
 
-void Peer::Impl::on_done(std::uint64_t request_id) {
-    const std::lock_guard lock(mutex);
-    const auto it = outgoing.find(request_id);
-    if (it != outgoing.end()) {
-        it->second.done = true;
-        if (const auto sender = it->second.sender.lock()) sender->on_confirmed();
+void Peer::Impl::on_done(std::uint64_t request_id, bool in_doubt) {
+    std::uint64_t posted = kUnknownChunks;
+    {
+        const std::lock_guard lock(mutex);
+        if (const auto it = outgoing.find(request_id); it != outgoing.end()) {
+            it->second.done = true;
+            if (const auto sender = it->second.sender.lock()) {
+                sender->on_confirmed();
+                posted = sender->posted_in_all();
+            }
+        }
+        changed.notify_all();
     }
-    changed.notify_all();
+    if (in_doubt) link.post(MessageType::kCancelled, Notice{request_id, {}, posted}.serialize());
 }
 
 }  // namespace lynx

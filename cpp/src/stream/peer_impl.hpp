@@ -37,6 +37,8 @@ struct Peer::Impl final : LinkHandler {
     void lose(const std::exception_ptr& cause, bool ended = false) noexcept;
     /// Ends the connection; everything that hangs on it fails.
     void close() noexcept;
+    /// A peer that leaves takes its writes with it, but for those that it has given up: of these the receivers hear.
+    void tell_doubts() noexcept;
     void throw_if_lost();  // the mutex is held
 
     /// Takes the number for an offer of this side. Throws InvalidArgument if it is in use.
@@ -122,7 +124,7 @@ struct Peer::Impl final : LinkHandler {
     void on_reply(std::uint64_t request_id, ControlMessage message);
     void on_cancel(const Notice& notice);
     void on_cancelled(const Notice& notice);
-    void on_done(std::uint64_t request_id);
+    void on_done(std::uint64_t request_id, bool in_doubt);
     void on_sent(const Sent& sent);
     void on_resend(const Resend& resend);
     void on_first_token(const FirstToken& first);

@@ -77,6 +77,10 @@ void PeerLink::close() noexcept {
 
 void PeerLink::abort() noexcept {
     reader_.request_stop();
+    drop();
+}
+
+void PeerLink::drop() noexcept {
     const std::lock_guard lock(mutex_);
     closing_ = true;
     outbox_.clear();
@@ -186,7 +190,7 @@ void PeerLink::read(const std::stop_token& stop) {
         cause = std::current_exception();
     }
     handler_.on_link_lost(cause, ended);
-    abort();
+    drop();  // not abort(): start() may still be assigning this thread
 }
 
 void PeerLink::listen(const std::stop_token& stop, ControlChannel& channel) {

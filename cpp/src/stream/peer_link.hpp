@@ -95,6 +95,7 @@ class PeerLink {
    private:
     void read(const std::stop_token& stop);
     void listen(const std::stop_token& stop, ControlChannel& channel);
+    void drop() noexcept;
     void on_frame(ControlMessage frame);
     void on_whole(ControlMessage message);
     void on_heartbeat(ConstByteSpan payload);

@@ -29,7 +29,9 @@ enum class MessageType : std::uint8_t {
     kSent = 16,      // sender: a Sent
     kResend = 17,    // receiver: a Resend
 
-    kFirstToken = 18,  // sender: a FirstToken
+    kFirstToken = 18,   // sender: a FirstToken
+    kDoneInDoubt = 19,  // receiver: as kDone, and the sender seems to have given up writes: may they land yet? It
+                        // answers with kCancelled
 };
 
 struct Hello {

@@ -14,7 +14,7 @@ ArenaBlock Peer::Impl::take_room(std::size_t bytes, Deadline deadline, const std
     });
     if (!room)
         throw Timeout(text("a transfer to ", link.peer_name(), " needs ", bytes, " bytes of this node's arena of ",
-                           node.arena_bytes(), "; other requests left no room for it in time"));
+                           node.arena_bytes(), "; other requests left no room for it in time", arena.held_in_words()));
     return std::move(*room);
 }
 

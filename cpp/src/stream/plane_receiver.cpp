@@ -78,10 +78,12 @@ bool wait_for(State& s, Deadline deadline, Condition condition) {
 }  // namespace
 
 bool PlaneReceiver::wait(std::uint32_t layer, unsigned part, Deadline deadline) const {
+    state_->check_sent(part);
     return wait_for(*state_, deadline, [&] { return state_->layer_ready(layer, part); });
 }
 
 bool PlaneReceiver::wait(unsigned part, Deadline deadline) const {
+    state_->check_sent(part);
     return wait_for(*state_, deadline, [&] { return state_->all_ready(part); });
 }
 
@@ -164,11 +166,12 @@ struct Coded {
 Coded coded_of(const PlaneReceiver::State& s, std::uint32_t piece, unsigned part) {
     const Extent place = s.layout.coded(piece);
     const PlaneLayout& layout = s.layout.tensor(piece);
-    const bool exact = part >= kExactPart && layout.has_exact() && place.bytes != 0;
-    const unsigned last = std::min(part, layout.parts() - 1);
-    return {layout, s.memory().subspan(place.offset, place.bytes), exact, layout.planes_through(last),
-            exact ? layout.part(kExactPart).offset + TensorHead::exact_bytes(s.layout, piece, s.memory())
-                  : layout.part(last).end()};
+    const bool exact = part >= s.layout.exact_part() && layout.has_exact() && place.bytes != 0;
+    const unsigned rungs = s.layout.rungs();
+    const unsigned last = std::min(part, layout.parts(rungs) - 1);
+    return {layout, s.memory().subspan(place.offset, place.bytes), exact, layout.planes_through(last, rungs),
+            exact ? layout.exact_index().offset + TensorHead::exact_bytes(s.layout, piece, s.memory())
+                  : layout.part(last, rungs).end()};
 }
 
 }  // namespace

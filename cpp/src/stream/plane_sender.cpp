@@ -19,7 +19,7 @@ void check(const Priority& priority) {
     for (const SendClass c : priority.classes)
         if (static_cast<unsigned>(c) >= kSendClasses)
             throw InvalidArgument(
-                text("a part's class is ", static_cast<unsigned>(c), "; it has to be below ", kSendClasses));
+                text("a tier's class is ", static_cast<unsigned>(c), "; it has to be below ", kSendClasses));
 }
 
 }  // namespace

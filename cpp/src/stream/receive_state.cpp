@@ -21,6 +21,8 @@ constexpr auto kLostAfterStop = std::chrono::milliseconds(250);
 constexpr auto kHalfIn = std::chrono::seconds(2);
 /// A chunk that was asked for so often and did not come whole never will.
 constexpr std::uint8_t kMostAsked = 8;
+/// That one message asks for: it stays far below what a link takes.
+constexpr std::size_t kMostRuns = 16'384;
 
 std::uint64_t random_seed() {
     std::random_device random;
@@ -60,7 +62,8 @@ PlaneReceiver::State::State(Node::Impl& node_, Manifest manifest_, const Receive
         revision.part_bytes.at(p) = layout.part_bytes(p);
         for (std::uint32_t t = 0; t < layout.tensors(); ++t) {
             missing[t].at(p) = layout.chunks(t, p).count();
-            // A part without bytes (a residual behind an 8-bit anchor, a tensor of 0 tokens) is complete as it is.
+            // A part without bytes (a rung without a plane, a tensor of 0 tokens) is complete as it is, and ready once
+            // those before it are.
             if (missing[t].at(p) == 0) revision.tensors_ready.at(p) += 1;
         }
     }
@@ -71,24 +74,24 @@ PlaneReceiver::State::~State() {
     node.slots.remove(slot);
     if (!counted && slot != SlotTable::kNoSlot)
         (complete() ? node.metrics.received.done : node.metrics.received.cancelled).add();
-    if (settled || complete()) return;
+    if (settled || (complete() && !doubtful)) return;
     // The keys have ended, but a write that was half in goes on in some providers: soon over if the sender is gone; of
-    // one that is stopped, or cut off, it may come whenever it goes on.
-    if (sender_gone)
+    // one that is stopped, or cut off, or that has given a write up, it may come whenever it goes on.
+    if (sender_gone && !doubtful)
         block.give_back_after(kHalfIn);
     else
         block.keep();
 }
 
-void PlaneReceiver::State::on_arrival(std::uint32_t number) noexcept {
+void PlaneReceiver::State::on_arrival(std::uint32_t number, bool after_doubt) noexcept {
     const std::lock_guard lock(mutex);
+    // Any peer can send any tag: what no write of this transfer can have is another's, and ends nothing here.
+    if (number >= layout.chunks() || chunks[number] == Chunk::kUnused) return node.metrics.stray_writes.add();
     arrivals += 1;
+    // A write that is given up is made again before the transfer can be complete, unless it has landed by itself: so
+    // whoever finds it complete has been told.
+    doubtful = doubtful || after_doubt;
     last_arrival = Clock::now();
-    if (number >= layout.chunks() || chunks[number] == Chunk::kUnused) {
-        end(std::make_exception_ptr(ProtocolError(text("request ", manifest.request_id, ": a write of chunk ", number,
-                                                       " came that the manifest does not have"))));
-        return;
-    }
     const SlotLayout::Chunk chunk = layout.chunk(number);
     const std::uint32_t first = layout.first_chunk(chunk.tensor);
     times.touch(chunk.tensor, chunk.part, last_arrival);
@@ -108,8 +111,9 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
     take(number, chunk, TensorHead::is_intact(layout, chunk.tensor, seed, memory()));
     if (again || chunks[number] != Chunk::kGood) return;
     // What the exact part does not use will never come.
-    const Extent exact = layout.part(chunk.tensor, kExactPart);
-    if (layout.parts() <= kExactPart) return check_rest(number, chunk.tensor);
+    const unsigned exact_part = layout.exact_part();
+    if (layout.parts() <= exact_part) return check_rest(number, chunk.tensor);
+    const Extent exact = layout.part(chunk.tensor, exact_part);
     const std::uint64_t used = TensorHead::exact_bytes(layout, chunk.tensor, memory());
     if (used > exact.bytes) {
         end(std::make_exception_ptr(
@@ -117,10 +121,10 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
                                used, " bytes; at most ", exact.bytes, " are possible"))));
         return;
     }
-    const auto whole = layout.chunks(chunk.tensor, kExactPart);
+    const auto whole = layout.chunks(chunk.tensor, exact_part);
     for (std::uint32_t n = layout.exact_chunks(chunk.tensor, used).end; n < whole.end; ++n)
-        leave(n, chunk.tensor, kExactPart, Chunk::kUnused);
-    revision.part_bytes[kExactPart] -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
+        leave(n, chunk.tensor, exact_part, Chunk::kUnused);
+    revision.part_bytes.at(exact_part) -= exact.bytes - layout.exact_extent(chunk.tensor, used).bytes;
     layout.trim_exact(chunk.tensor, used);
     check_rest(number, chunk.tensor);
 }
@@ -149,8 +153,8 @@ void PlaneReceiver::State::take(std::uint32_t number, const SlotLayout::Chunk& c
         return;
     }
     revision.arrived_bytes.at(chunk.part) += chunk.extent.bytes;
-    node.metrics.received_bytes.at(chunk.part).add(chunk.extent.bytes);
-    node.metrics.received_chunks.at(chunk.part).add();
+    node.metrics.received_bytes.at(layout.tier(chunk.part)).add(chunk.extent.bytes);
+    node.metrics.received_chunks.at(layout.tier(chunk.part)).add();
     PartTimes& part = times.at(chunk.tensor, chunk.part);
     part.bytes += chunk.extent.bytes;
     part.chunks += 1;
@@ -163,8 +167,9 @@ void PlaneReceiver::State::leave(std::uint32_t number, std::uint32_t tensor, uns
     revision.tensors_ready.at(part) += 1;
     revision.number += 1;
     times.at(tensor, part).complete = true;
-    while (parts_ready < layout.parts() && all_ready(parts_ready))
-        node.metrics.part_time.at(parts_ready++).observe(last_arrival - granted);
+    for (; parts_ready < layout.parts() && all_ready(parts_ready); ++parts_ready)
+        if (parts_ready == 0 || parts_ready >= layout.rungs())  // with it its tier is complete
+            node.metrics.part_time.at(layout.tier(parts_ready)).observe(last_arrival - granted);
     if (!counted && complete()) {
         node.metrics.received.done.add();
         counted = true;
@@ -197,7 +202,10 @@ void PlaneReceiver::State::fail(const std::exception_ptr& cause) noexcept {
 
 bool PlaneReceiver::State::settle(std::uint64_t chunks_posted, Deadline deadline) noexcept {
     std::unique_lock lock(mutex);
-    if (chunks_posted == kUnknownChunks) return false;
+    if (chunks_posted == kUnknownChunks) {
+        doubtful = true;
+        return false;
+    }
     if (settling_since == Clock::time_point{}) settling_since = Clock::now();
     // Where written means landed, there is nothing to wait for: the sender has seen all its writes end.
     const bool landed = std::all_of(node.rails.begin(), node.rails.end(),
@@ -249,7 +257,17 @@ Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
     std::erase_if(again, [&](std::uint32_t n) { return chunks[n] != Chunk::kMissing; });
     std::sort(again.begin(), again.end());  // damaged ones are there as they came, maybe twice
     again.erase(std::unique(again.begin(), again.end()), again.end());
-    for (const std::uint32_t n : again) {
+    std::vector<ChunkRun> runs;
+    for (auto it = again.begin(); it != again.end(); ++it) {
+        const std::uint32_t n = *it;
+        if (!runs.empty() && runs.back().first + runs.back().count == n) {
+            runs.back().count += 1;
+        } else if (runs.size() < kMostRuns) {
+            runs.push_back({n, 1});
+        } else {
+            damaged.assign(it, again.end());  // in the next round
+            break;
+        }
         const SlotLayout::Chunk chunk = layout.chunk(n);
         times.at(chunk.tensor, chunk.part).resent += 1;
         node.metrics.asked_chunks.add();
@@ -261,13 +279,6 @@ Missing PlaneReceiver::State::take_missing(Clock::time_point now) {
     }
     if (again.empty()) return {};
     parts_sent = 0;
-    std::vector<ChunkRun> runs;
-    for (const std::uint32_t n : again) {
-        if (!runs.empty() && runs.back().first + runs.back().count == n)
-            runs.back().count += 1;
-        else
-            runs.push_back({n, 1});
-    }
     return {std::move(runs), ++round};
 }
 
@@ -284,12 +295,23 @@ Grant PlaneReceiver::State::grant_anew() {
     return grant();
 }
 
+bool PlaneReceiver::State::complete_with_doubt() const {
+    const std::lock_guard lock(mutex);
+    return complete() && doubtful && !settled;
+}
+
 std::vector<std::uint8_t> PlaneReceiver::State::arrived() const {
     const std::lock_guard lock(mutex);
     std::vector<std::uint8_t> here(chunks.size());
     std::transform(chunks.begin(), chunks.end(), here.begin(),
                    [](Chunk c) { return std::uint8_t{c == Chunk::kGood || c == Chunk::kUnused}; });
     return here;
+}
+
+void PlaneReceiver::State::check_sent(unsigned part) const {
+    if (part >= layout.parts())
+        throw InvalidArgument(text("part ", part, " of request ", manifest.request_id,
+                                   " was waited for; its manifest sends ", layout.parts(), ", counted from 0"));
 }
 
 void PlaneReceiver::State::begin_decode() {

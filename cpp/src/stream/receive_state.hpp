@@ -46,7 +46,7 @@ struct PlaneReceiver::State {
     State& operator=(const State&) = delete;
 
     // On a rail's thread.
-    void on_arrival(std::uint32_t chunk) noexcept;
+    void on_arrival(std::uint32_t chunk, bool after_doubt = false) noexcept;
 
     void fail(const std::exception_ptr& error) noexcept;
     /// Fails, too. `ended`: the sender has closed the connection or its process has ended; otherwise it may be stopped,
@@ -64,8 +64,13 @@ struct PlaneReceiver::State {
     [[nodiscard]] Missing take_missing(Clock::time_point now);
     /// For a sender that has lost its connection and comes again: a grant with keys of its own, the old ones end.
     [[nodiscard]] Grant grant_anew();
+    /// Everything is here; but only the sender can say whether some write of it may land yet.
+    [[nodiscard]] bool complete_with_doubt() const;
     /// One byte a chunk: 1 if it is here.
     [[nodiscard]] std::vector<std::uint8_t> arrived() const;
+
+    /// Throws InvalidArgument for a part that never comes.
+    void check_sent(unsigned part) const;
 
     // Around the work on a device that reads the slot.
     void begin_decode();
@@ -112,6 +117,7 @@ struct PlaneReceiver::State {
     Revision revision;
     std::uint64_t arrivals = 0;
     bool settled = false;      // the sender has stopped, and what it posted is in
+    bool doubtful = false;     // the sender may have given up writes that land yet, even if all is complete
     bool sender_gone = false;  // its process, or its end of the connection, is no more
     bool counted = false;      // its outcome is among the metrics
     std::exception_ptr error;

@@ -10,6 +10,9 @@ namespace lynx {
 
 namespace {
 
+/// A refused write is offered again once the others have nothing, or after so long if they always have something.
+constexpr auto kOfferAgain = std::chrono::milliseconds(10);
+
 /// The order within a class.
 bool goes_before(const SendCandidate& a, const SendCandidate& b) {
     const auto rank = [](const SendCandidate& c) {
@@ -122,21 +125,21 @@ bool SendQueue::other_rail_lives(PeerId peer, std::size_t rail) const noexcept {
 const Write* SendQueue::next_write(std::size_t index, Clock::time_point now, Clock::time_point& retry_at) noexcept {
     const std::lock_guard lock(mutex_);
     Rail& rail = rails_[index];
-    if (const Write* write = next_refused(rail)) return write;
+    if (const Write* write = next_refused(rail, now)) return write;
     if (const Write* write = next_chunk(index, now, retry_at)) return write;
     for (auto& [peer, refused] : rail.refused) refused.offered = false;
     return nullptr;
 }
 
-const Write* SendQueue::next_refused(Rail& rail) noexcept {
+const Write* SendQueue::next_refused(Rail& rail, Clock::time_point now) noexcept {
     for (auto it = rail.refused.begin(); it != rail.refused.end();) {
-        auto& [write, offered] = it->second;
+        auto& [write, offered, since] = it->second;
         const auto in_flight = rail.in_flight.find(write.cookie);
         if (in_flight->second.state->has_ended()) {
             in_flight->second.state->put_back(in_flight->second.chunk, false);
             rail.in_flight.erase(in_flight);
             it = rail.refused.erase(it);
-        } else if (!offered) {
+        } else if (!offered || now - since >= kOfferAgain) {
             offered = true;
             rail.current_peer = it->first;
             return &rail.current.emplace(write);
@@ -219,7 +222,7 @@ void SendQueue::on_posted(std::size_t index) noexcept {
 bool SendQueue::on_refused(std::size_t index) noexcept {
     const std::lock_guard lock(mutex_);
     Rail& rail = rails_[index];
-    if (rail.current) rail.refused.insert_or_assign(rail.current_peer, Refused{*rail.current, true});
+    if (rail.current) rail.refused.insert_or_assign(rail.current_peer, Refused{*rail.current, true, Clock::now()});
     rail.current.reset();
     return true;
 }

@@ -68,7 +68,8 @@ class SendQueue {
     // A write that the provider would not take yet, one a peer at most; that peer's other chunks wait behind it.
     struct Refused {
         Write write;
-        bool offered = false;  // again, since next_write last had nothing
+        bool offered = false;       // again, since next_write last had nothing
+        Clock::time_point since{};  // when it was last refused
     };
     struct Rail {
         std::optional<Write> current;  // handed out by next_write, its fate not yet told
@@ -81,7 +82,7 @@ class SendQueue {
         SendCandidate candidate;
     };
 
-    [[nodiscard]] const Write* next_refused(Rail& rail) noexcept;
+    [[nodiscard]] const Write* next_refused(Rail& rail, Clock::time_point now) noexcept;
     [[nodiscard]] const Write* next_chunk(std::size_t rail, Clock::time_point now,
                                           Clock::time_point& retry_at) noexcept;
     [[nodiscard]] std::optional<Choice> choose(std::size_t rail, Clock::time_point now, Clock::time_point& retry_at);

@@ -75,7 +75,7 @@ void PlaneSender::State::candidates(Clock::time_point now, double others_served,
         }
         const std::uint32_t number = *pending.at(p).begin();
         const SlotLayout::Chunk chunk = layout.chunk(number);
-        const auto send_class = static_cast<unsigned>(priority.classes.at(p));
+        const auto send_class = static_cast<unsigned>(priority.classes.at(layout.tier(p)));
         if (best.at(send_class)) continue;  // an earlier part in the same class
         best.at(send_class) = SendCandidate{send_class, priority.deadline, manifest.tensors[chunk.tensor].layer, served,
                                             number,     chunk.extent.bytes};
@@ -99,7 +99,7 @@ void PlaneSender::State::on_posted(std::uint32_t number, Clock::time_point now) 
     chunks_posted += 1;
     const SlotLayout::Chunk chunk = layout.chunk(number);
     times.touch(chunk.tensor, chunk.part, now);
-    const auto send_class = static_cast<unsigned>(priority.classes.at(chunk.part));
+    const auto send_class = static_cast<unsigned>(priority.classes.at(layout.tier(chunk.part)));
     node.metrics.queue_wait.at(send_class).observe(now - queued[chunk.tensor].at(chunk.part));
 }
 
@@ -159,10 +159,10 @@ void PlaneSender::State::on_written(std::uint32_t number, Clock::time_point now)
     const SlotLayout::Chunk chunk = layout.chunk(number);
     leave_flight(number, Chunk::kWritten);
     times.touch(chunk.tensor, chunk.part, now);
-    node.metrics.sent_bytes.at(chunk.part).add(chunk.extent.bytes);
-    node.metrics.sent_chunks.at(chunk.part).add();
-    if (priority.deadline != Clock::time_point::max())
-        node.metrics.lateness.at(chunk.part).observe(now - priority.deadline);
+    const unsigned tier = layout.tier(chunk.part);
+    node.metrics.sent_bytes.at(tier).add(chunk.extent.bytes);
+    node.metrics.sent_chunks.at(tier).add();
+    if (priority.deadline != Clock::time_point::max()) node.metrics.lateness.at(tier).observe(now - priority.deadline);
     count_written(chunk);
 }
 
@@ -189,7 +189,7 @@ Write PlaneSender::State::write_of(std::uint32_t number, std::size_t rail, PeerI
             .peer = rail_peer,
             .remote_address = region.address + extent.offset,
             .remote_key = region.key,
-            .tag = ArrivalTag{grant.slot, number}.pack(),
+            .tag = ArrivalTag{grant.slot, number, abandoned}.pack(),
             .cookie = cookie};
 }
 
@@ -237,10 +237,11 @@ void PlaneSender::State::on_put(std::uint32_t tensor, std::uint64_t exact_bytes,
     tensors_put += 1;
     for (unsigned p = 0; p < layout.parts(); ++p) {
         const auto all = layout.chunks(tensor, p);
-        const auto used = p == kExactPart ? layout.exact_chunks(tensor, exact_bytes) : all;
+        const auto used = p == layout.exact_part() ? layout.exact_chunks(tensor, exact_bytes) : all;
         for (std::uint32_t n = all.begin; n < all.end; ++n) set(n, n < used.end ? Chunk::kPending : Chunk::kUnused);
         const std::size_t all_bytes = layout.part(tensor, p).bytes;
-        if (p == kExactPart) progress.part_bytes[p] -= all_bytes - layout.exact_extent(tensor, exact_bytes).bytes;
+        if (p == layout.exact_part())
+            progress.part_bytes[p] -= all_bytes - layout.exact_extent(tensor, exact_bytes).bytes;
     }
     changed.notify_all();
 }
@@ -300,6 +301,11 @@ std::optional<std::uint64_t> PlaneSender::State::wait_drained(Deadline deadline)
     return abandoned ? kUnknownChunks : chunks_posted;
 }
 
+std::uint64_t PlaneSender::State::posted_in_all() {
+    const std::lock_guard lock(mutex);
+    return abandoned ? kUnknownChunks : chunks_posted;
+}
+
 std::optional<Written> PlaneSender::State::take_sent() {
     const std::lock_guard lock(mutex);
     unsigned sent = 0;
@@ -318,8 +324,8 @@ bool PlaneSender::State::resend(const Missing& missing) {
             if (run.first < end || run.first >= chunks.size() || run.count > chunks.size() - run.first) return false;
             end = std::uint64_t{run.first} + run.count;
             for (std::uint32_t n = run.first; n < run.first + run.count; ++n) {
-                if (chunks[n] == Chunk::kNotPut) return false;
-                // Others are on their way already; or the receiver does not know yet that there is no such chunk.
+                // Others are on their way already, or not put yet: somebody else's write had their tag. Or the receiver
+                // does not know yet that there is no such chunk.
                 if (chunks[n] != Chunk::kWritten) continue;
                 send_again(n);
                 set(n, Chunk::kPending);

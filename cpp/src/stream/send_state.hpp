@@ -74,6 +74,8 @@ struct PlaneSender::State {
     void abandon();
     /// How many chunks were posted, once none is with a provider any more; kUnknownChunks if some may land yet.
     [[nodiscard]] std::optional<std::uint64_t> wait_drained(Deadline deadline);
+    /// How many were posted, of a transfer that the receiver has whole; kUnknownChunks as above.
+    [[nodiscard]] std::uint64_t posted_in_all();
     /// Posts nothing more, and tells nobody yet: fail() does.
     void stop() noexcept;
     void fail(const std::exception_ptr& error) noexcept;
@@ -85,8 +87,7 @@ struct PlaneSender::State {
     void on_confirmed() noexcept;
     /// What has been written, if that is news for the receiver.
     [[nodiscard]] std::optional<Written> take_sent();
-    /// The receiver misses these chunks, in order. False if it cannot: a number out of range or given twice, or of a
-    /// tensor that was not put yet.
+    /// The receiver misses these chunks, in order. False if it cannot: a number out of range or given twice.
     [[nodiscard]] bool resend(const Missing& missing);
     /// With true, the loss of the peer does not end the transfer: it is suspended until resume().
     void set_resumable(bool resumable);

@@ -40,6 +40,7 @@ void check_same_request(const Manifest& one, const Manifest& other) {
     if (one.model != other.model) refuse("model");
     if (one.context_tokens != other.context_tokens) refuse("context_tokens");
     if (one.parts != other.parts) refuse("parts");
+    if (one.rungs != other.rungs) refuse("rungs");
     if (one.first_token >= 0 && other.first_token >= 0 && one.first_token != other.first_token) refuse("first token");
 }
 
@@ -226,10 +227,12 @@ std::optional<unsigned> ShardedReceiver::tier() const {
 }
 
 bool ShardedReceiver::wait(std::uint32_t layer, unsigned part, Deadline deadline) const {
+    impl_->sources.front().receiver->state()->check_sent(part);
     return impl_->wait_for(deadline, [&] { return ready(layer, part); });
 }
 
 bool ShardedReceiver::wait(unsigned part, Deadline deadline) const {
+    impl_->sources.front().receiver->state()->check_sent(part);
     return impl_->wait_for(deadline, [&] { return ready(part); });
 }
 

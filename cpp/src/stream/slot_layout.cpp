@@ -32,6 +32,7 @@ constexpr std::uint64_t pieces_of(std::uint64_t bytes, std::uint32_t chunk_bytes
 SlotLayout::SlotLayout(const Manifest& manifest)
     : chunk_bytes_(manifest.chunk_bytes == 0 ? kDefaultChunkBytes : manifest.chunk_bytes),
       parts_(manifest.parts),
+      rungs_(manifest.rungs),
       checksums_(manifest.checksums) {
     manifest.validate();
     std::uint64_t chunks = 0;
@@ -39,10 +40,10 @@ SlotLayout::SlotLayout(const Manifest& manifest)
     for (const ManifestTensor& t : manifest.tensors) {
         by_place.emplace_back(key(t.layer, t.role), t.first_token, t.first_head, tensors());
         Tensor tensor{PlaneLayout(t.spec), bytes_, 0, static_cast<std::uint32_t>(chunks), {}, 0};
-        tensor.exact_bytes = tensor.layout.part(kExactPart).bytes;
+        tensor.exact_bytes = tensor.layout.part(exact_part(), rungs_).bytes;
         for (unsigned p = 0; p < kMaxParts; ++p) {
             tensor.part_begin[p] = static_cast<std::uint32_t>(chunks);
-            if (p < parts_) chunks += pieces_of(tensor.layout.part(p).bytes, chunk_bytes_);
+            if (p < parts_) chunks += pieces_of(tensor.layout.part(p, rungs_).bytes, chunk_bytes_);
             if (chunks > ArrivalTag::kMaxChunks)
                 throw InvalidArgument(text("manifest: the tensors take more than ", ArrivalTag::kMaxChunks,
                                            " writes of ", chunk_bytes_, " bytes; raise chunk_bytes"));
@@ -74,7 +75,7 @@ Extent SlotLayout::coded(std::uint32_t tensor) const {
 Extent SlotLayout::part(std::uint32_t tensor, unsigned part) const {
     const Extent whole = coded(tensor);
     if (part >= parts_) return {whole.end(), 0};
-    const Extent e = tensors_[tensor].layout.part(part);
+    const Extent e = tensors_[tensor].layout.part(part, rungs_);
     if (part == 0) return {head(tensor).offset, head(tensor).bytes + e.bytes};
     return {whole.offset + e.offset, e.bytes};
 }
@@ -91,9 +92,9 @@ SlotLayout::Chunk SlotLayout::chunk(std::uint32_t number) const {
     const Tensor& t = *(after - 1);
     unsigned part = 0;
     while (number >= t.part_begin[part + 1]) ++part;
-    const Extent whole = t.layout.part(part);
+    const Extent whole = t.layout.part(part, rungs_);
     const std::size_t begin = std::size_t{number - t.part_begin[part]} * chunk_bytes_;
-    const std::size_t end = part == kExactPart ? std::max(t.exact_bytes, begin) : whole.bytes;
+    const std::size_t end = part == exact_part() ? std::max(t.exact_bytes, begin) : whole.bytes;
     Extent extent{t.offset + t.head_bytes + whole.offset + begin, std::min<std::size_t>(chunk_bytes_, end - begin)};
     if (number == t.first_chunk) extent = {t.offset, t.head_bytes + extent.bytes};
     return {static_cast<std::uint32_t>(after - tensors_.begin() - 1), part, extent};
@@ -105,13 +106,13 @@ SlotLayout::Range SlotLayout::chunks(std::uint32_t tensor, unsigned part) const 
 }
 
 SlotLayout::Range SlotLayout::exact_chunks(std::uint32_t tensor, std::uint64_t exact_bytes) const {
-    const Range most = chunks(tensor, kExactPart);
+    const Range most = chunks(tensor, exact_part());
     const auto count = std::min<std::uint64_t>(pieces_of(exact_bytes, chunk_bytes_), most.count());
     return {most.begin, most.begin + static_cast<std::uint32_t>(count)};
 }
 
 Extent SlotLayout::exact_extent(std::uint32_t tensor, std::uint64_t exact_bytes) const {
-    const Extent most = part(tensor, kExactPart);
+    const Extent most = part(tensor, exact_part());
     // Compared first: what a stranger claims may be too large to be rounded up.
     return {most.offset, exact_bytes < most.bytes ? std::min(align(exact_bytes), most.bytes) : most.bytes};
 }

@@ -38,7 +38,8 @@ class TensorHead {
             store(head, number - first + 1, checksum(slot.subspan(e.offset, e.bytes), seed + number));
         };
         for (unsigned p = 0; p < layout.parts(); ++p) {
-            const auto range = p == kExactPart ? layout.exact_chunks(tensor, exact_bytes) : layout.chunks(tensor, p);
+            const auto range =
+                p == layout.exact_part() ? layout.exact_chunks(tensor, exact_bytes) : layout.chunks(tensor, p);
             for (std::uint32_t n = range.begin; n < range.end; ++n)
                 if (n != first) add(n);
         }

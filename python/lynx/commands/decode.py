@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from lynx.commands.request import TransferRequest
 from lynx.measure import Measured, Stopwatch
 from lynx.modes import Mode
 from lynx.network import local_address
-from lynx.policies import Policy
+from lynx.planning import Conditions, coding_of
+from lynx.policies import Policy, choose
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, StopStrings, decode
 from lynx.transfer import CacheCoding, reason_of
 
 CONNECT_TIMEOUT_S = 600.0  # The other side may still be loading its model and prefilling.
 OFFER_TIMEOUT_S = 30.0
+PASS_TOKENS = 16  # of the pass that is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,20 @@ def _run(options: DecodeOptions, emit: Sink, observer: Observer) -> dict[str, An
     emit({"event": "status", "text": f"loading {options.model} (a .gguf file is converted on its first use)"})
     loaded = models.load(options.model)
     engine = TransformersEngine(loaded.model)
-    _warm_up(engine)
     if options.wait:
         peer = _connect(node, options, emit)
 
     about = _about(peer, loaded.name)
+    emit({"event": "status", "text": "measuring how long a step takes"})
+    step_s, token_s = _measure_steps(engine, about["context_tokens"])
     prompt = about.pop("token_ids")
     emit({"event": "prefilled", **about})
-    client = _Client(peer, engine, prompt, loaded.tokenizer, _end_tokens(loaded.model), options, emit, observer)
+    rate = _lower_rate(about["bandwidth_bytes_per_s"], options.bytes_per_second)
+    conditions = Conditions(
+        tuple(engine.layers), about["context_tokens"], options.tokens, rate, step_s=step_s, token_s=token_s
+    )
+    text = _TextOptions(loaded.tokenizer, options.stop)
+    client = _Client(peer, engine, prompt, text, _end_tokens(loaded.model), conditions, options, emit, observer)
     measured: dict[str, Measured] = {}
     for number, mode in enumerate(options.modes):
         emit({"event": "mode", "mode": mode.name, "about": mode.about})
@@ -85,7 +94,8 @@ def _run(options: DecodeOptions, emit: Sink, observer: Observer) -> dict[str, An
         "model": about["model"],
         "context_tokens": about["context_tokens"],
         "new_tokens": options.tokens,
-        "bandwidth_bytes_per_s": _lower_rate(about["bandwidth_bytes_per_s"], options.bytes_per_second),
+        "bandwidth_bytes_per_s": rate,
+        "step_s": step_s,
         "provider": node.provider,
         "prefill_s": about["prefill_s"],
         "live": about["live"],
@@ -137,11 +147,21 @@ def _check_coding(manifest: lynx.Manifest, asked: CacheCoding) -> None:
         )
 
 
-def _warm_up(engine: Any) -> None:
-    # The first pass of each shape pays for allocations and kernel choices that belong to no mode.
-    engine.start(64, 16)
-    for tokens in ([0], [0] * 8, [0]):
-        engine.forward(tokens, 64)
+def _measure_steps(engine: Any, context_tokens: int) -> tuple[float, float]:
+    """Seconds of a decode step, and what each further token adds to a pass.
+
+    The first pass of each shape pays for allocations and kernel choices that belong to no mode: it is not counted.
+    """
+    engine.start(context_tokens, PASS_TOKENS + 1)
+
+    def seconds(tokens: int) -> float:
+        engine.forward([0] * tokens, context_tokens)
+        begin = time.monotonic()
+        engine.forward([0] * tokens, context_tokens)
+        return time.monotonic() - begin
+
+    step_s, pass_s = min(seconds(1), seconds(1)), seconds(PASS_TOKENS)
+    return step_s, max(pass_s - step_s, 0.0) / (PASS_TOKENS - 1)
 
 
 def _end_tokens(model: Any) -> list[int]:
@@ -161,8 +181,9 @@ class _Client:
         peer: lynx.Peer,
         engine: Any,
         prompt: list[int],
-        tokenizer: Any,
+        text: _TextOptions,
         end_tokens: list[int],
+        conditions: Conditions,
         options: DecodeOptions,
         emit: Sink,
         observer: Observer,
@@ -170,22 +191,23 @@ class _Client:
         self._peer = peer
         self._engine = engine
         self._prompt = prompt
-        self._tokenizer = tokenizer
+        self._text = text
         self._end_tokens = end_tokens
-        self._stop = StopStrings(self._detokenize, options.stop)
+        self._conditions = conditions
         self._options = options
         self._emit = emit
         self._observer = observer
 
     def run(self, request_id: int, mode: Mode, policy: Policy) -> Measured:
         stopwatch = Stopwatch()
-        self._peer.send_message(TransferRequest(request_id, mode.coding, self._options.sampling).serialize())
+        coding = self._coding(mode, policy)
+        self._peer.send_message(TransferRequest(request_id, coding, self._options.sampling).serialize())
         receiver = self._peer.accept_offer(OFFER_TIMEOUT_S, bytes_per_second=self._options.bytes_per_second)
         if receiver is None:
             raise lynx.Timeout(f"{self._peer.name} offered nothing within {OFFER_TIMEOUT_S:g} s")
         try:
-            _check_coding(receiver.manifest, mode.coding)
-            text = _Text(self._detokenize, self._stop, self._emit)
+            _check_coding(receiver.manifest, coding)
+            text = _Text(self._text, self._emit)
             policy, note = self._observer.loop(request_id, policy)
             for event in decode(
                 receiver,
@@ -193,7 +215,7 @@ class _Client:
                 policy,
                 max_tokens=self._options.tokens,
                 end_tokens=self._end_tokens,
-                ends=self._stop,
+                ends=self._text.stop,
                 sampling=self._options.sampling,
                 prompt=self._prompt,
                 timeout_s=self._options.timeout_s,
@@ -209,9 +231,41 @@ class _Client:
             self._observer.transfer(receiver)
         stopwatch.measured.bytes = sum(receiver.revision.arrived_bytes)
         self._peer.finish(receiver)
+        self._see_rate(receiver)
         return stopwatch.measured
 
-    def _detokenize(self, tokens: Sequence[int]) -> str:
+    def _coding(self, mode: Mode, policy: Policy) -> CacheCoding:
+        """The mode's, or what the policy chooses under what is known by now."""
+        choice = choose(policy, replace(self._conditions, exact=mode.coding.exact))
+        if choice is None:
+            return mode.coding
+        bits = "/".join(str(bits) for bits in choice.anchor_bits)
+        drafts = "drafts" if choice.draft else "does not draft"
+        self._emit(
+            {"event": "status", "text": f"chosen: an anchor of {bits} bits, {choice.rungs} rungs more, {drafts}"}
+        )
+        return coding_of(choice, exact=mode.coding.exact)
+
+    def _see_rate(self, receiver: lynx.PlaneReceiver) -> None:
+        """How fast the link is: what the transfer before has shown, unless somebody has said so."""
+        timeline = receiver.timeline()
+        if self._conditions.bytes_per_second or not timeline:
+            return
+        seconds = (max(p.last_ns for p in timeline) - min(p.first_ns for p in timeline)) / 1e9
+        if seconds > 0:
+            self._conditions = replace(
+                self._conditions, bytes_per_second=sum(receiver.revision.arrived_bytes) / seconds
+            )
+
+
+class _TextOptions:
+    """How tokens become text, and what ends it."""
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
+        self.stop = StopStrings(self.detokenize, stop)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
         return text
 
@@ -219,9 +273,9 @@ class _Client:
 class _Text:
     """Events of the decode loop to events for people, with the tokens as text."""
 
-    def __init__(self, detokenize: Callable[[Sequence[int]], str], stop: StopStrings, emit: Sink) -> None:
-        self._detokenize = detokenize
-        self._stop = stop
+    def __init__(self, options: _TextOptions, emit: Sink) -> None:
+        self._detokenize = options.detokenize
+        self._stop = options.stop
         self._emit = emit
         self._committed: list[int] = []
         self._drafted: list[int] = []

@@ -39,9 +39,9 @@ def check_manifest(manifest: Manifest, engine: Engine) -> None:
 def tier_of(manifest: Manifest, part: int) -> Tier:
     """What a cache is called whose layers all have the parts through `part`."""
     specs = [tensor.spec for tensor in manifest.tensors]
-    if all(spec.coding == Coding.RAW or (spec.exact and part >= getattr(manifest, "exact_part", 2)) for spec in specs):
+    if all(spec.coding == Coding.RAW or (spec.exact and part >= manifest.exact_part) for spec in specs):
         return Tier.EXACT
-    return Tier.RESIDUAL if part >= getattr(manifest, "residual_part", 1) else Tier.ANCHOR
+    return Tier.RESIDUAL if part >= manifest.residual_part else Tier.ANCHOR
 
 
 def reference_part(manifest: Manifest) -> int:

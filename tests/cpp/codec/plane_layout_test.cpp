@@ -91,9 +91,9 @@ TEST(PlaneLayout, TheExactTierIsAPartBehindThePlanes) {
     const PlaneLayout layout(spec);
     ASSERT_EQ(layout.parts(), 3u);
     EXPECT_EQ(layout.part(1).end(), layout.plane(7).end());
-    EXPECT_EQ(layout.part(kExactPart).offset, layout.exact_index().offset);
-    EXPECT_EQ(layout.part(kExactPart).end(), layout.bytes());
-    EXPECT_EQ(layout.planes_through(kExactPart), 8u);
+    EXPECT_EQ(layout.part(2).offset, layout.exact_index().offset);
+    EXPECT_EQ(layout.part(2).end(), layout.bytes());
+    EXPECT_EQ(layout.planes_through(2), 8u);
 }
 
 TEST(PlaneLayout, RawIsOnePlaneAndOnePartOfTheSourcesBytes) {

@@ -163,7 +163,9 @@ FaultyEndpoint::PostResult FaultyEndpoint::post(const Write& asked) {
     if (decision.fault == Fault::kRefuse) return refuse(write);
     ++posts_;
     handler_.on_posted();
-    if (invalid.empty()) {
+    if (invalid.empty() && network_->stalls(write, stream_, peer->endpoint)) {
+        reports_.push_back({write.cookie, error_of<Timeout>(write, "nothing was confirmed by the deadline")});
+    } else if (invalid.empty()) {
         carry_out(decision, write, peer->endpoint);
     } else {
         reports_.push_back({write.cookie, error_of<PeerLost>(write, invalid)});

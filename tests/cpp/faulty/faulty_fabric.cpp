@@ -57,6 +57,15 @@ FaultyFabric::FaultyFabric(const FaultOptions& options) : network_(std::make_sha
 std::shared_ptr<FabricBackend> FaultyFabric::node(std::uint64_t stream) const {
     return std::make_shared<FaultyNode>(network_, stream);
 }
+void FaultyFabric::stall(std::uint64_t stream) {
+    network_->stall(stream);
+}
+void FaultyFabric::heal(std::uint64_t stream) {
+    network_->heal(stream);
+}
+std::size_t FaultyFabric::half_in() const {
+    return network_->half_in();
+}
 FaultCounts FaultyFabric::counts() const {
     return network_->counts();
 }

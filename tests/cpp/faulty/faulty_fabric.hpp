@@ -36,6 +36,13 @@ class FaultyFabric {
     /// What a Fabric is made of, for one process's part: `stream` is its endpoints' number in every decision.
     [[nodiscard]] std::shared_ptr<FabricBackend> node(std::uint64_t stream) const;
 
+    /// From now on the writes of that stream's endpoints stop half-way, and are told as given up by a deadline. What is
+    /// half in goes on landing at heal(), whatever has become of the region: as over a TCP connection that stalls.
+    void stall(std::uint64_t stream);
+    void heal(std::uint64_t stream);
+    /// How many writes are half in.
+    [[nodiscard]] std::size_t half_in() const;
+
     [[nodiscard]] FaultCounts counts() const;
     /// Every fault there was, sorted. The same writes with the same seed give the same trace, in whatever order and
     /// from whatever threads they came. (But a handler that looks at the time makes other writes each time.)

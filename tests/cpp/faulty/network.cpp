@@ -6,6 +6,21 @@
 #include "core/text.hpp"
 
 namespace lynx::faulty {
+namespace {
+
+/// As a network card would: whoever reads that memory meanwhile has to expect it, and the thread sanitizer cannot know.
+#ifdef __SANITIZE_THREAD__
+__attribute__((no_sanitize_thread)) void put(ByteSpan to, ConstByteSpan bytes) {
+    volatile std::byte* out = to.data();
+    for (const std::byte b : bytes) *out++ = b;
+}
+#else
+void put(ByteSpan to, ConstByteSpan bytes) {
+    std::memcpy(to.data(), bytes.data(), bytes.size());
+}
+#endif
+
+}  // namespace
 
 std::uint64_t FaultyFabric::Network::add_region(ByteSpan memory, MemoryAccess access) {
     const std::scoped_lock lock(mutex_);
@@ -27,6 +42,37 @@ std::uint64_t FaultyFabric::Network::add_endpoint(Inbox& inbox) {
 void FaultyFabric::Network::remove_endpoint(std::uint64_t number) noexcept {
     const std::scoped_lock lock(mutex_);
     endpoints_.erase(number);
+    std::erase_if(half_in_, [&](const HalfIn& write) { return write.endpoint == number; });
+}
+
+void FaultyFabric::Network::stall(std::uint64_t stream) {
+    const std::scoped_lock lock(mutex_);
+    stalled_.insert(stream);
+}
+
+void FaultyFabric::Network::heal(std::uint64_t stream) {
+    const std::scoped_lock lock(mutex_);
+    stalled_.erase(stream);
+    std::erase_if(half_in_, [&](const HalfIn& write) {
+        if (write.stream != stream) return false;
+        put(write.to, write.bytes);
+        return true;
+    });
+}
+
+std::size_t FaultyFabric::Network::half_in() const {
+    const std::scoped_lock lock(mutex_);
+    return half_in_.size();
+}
+
+bool FaultyFabric::Network::stalls(const Write& write, std::uint64_t stream, std::uint64_t endpoint) {
+    const std::scoped_lock lock(mutex_);
+    if (!stalled_.contains(stream)) return false;
+    std::string invalid;
+    if (const Region* region = target(write, invalid); region != nullptr)
+        half_in_.push_back({stream, endpoint, region->memory.subspan(write.remote_address, write.source.size()),
+                            std::vector<std::byte>(write.source.begin(), write.source.end())});
+    return true;
 }
 
 bool FaultyFabric::Network::is_registered(ConstByteSpan source, std::uint64_t region) const {
@@ -74,10 +120,11 @@ std::string FaultyFabric::Network::land(ConstByteSpan bytes, const Write& write,
     Region* region = target(write, invalid);
     if (region == nullptr) return invalid;
     const ByteSpan to = region->memory.subspan(write.remote_address, bytes.size());
-    std::memcpy(to.data(), bytes.data(), bytes.size());
+    put(to, bytes);
     if (flip) {
         const std::uint64_t bit = *flip % (8 * bytes.size());
-        to[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+        const std::byte flipped = bytes[bit / 8] ^ static_cast<std::byte>(1U << (bit % 8));
+        put(to.subspan(bit / 8, 1), {&flipped, 1});
     }
     ++counts_.landed;
     peer->second->leave(write.tag);

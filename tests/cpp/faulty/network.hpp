@@ -48,6 +48,12 @@ class FaultyFabric::Network {
     [[nodiscard]] std::string land(ConstByteSpan bytes, const Write& write, std::uint64_t endpoint,
                                    std::optional<std::uint64_t> flip);
 
+    void stall(std::uint64_t stream);
+    void heal(std::uint64_t stream);
+    [[nodiscard]] std::size_t half_in() const;
+    /// Takes the write if the stream is stalled.
+    [[nodiscard]] bool stalls(const Write& write, std::uint64_t stream, std::uint64_t endpoint);
+
     [[nodiscard]] FaultCounts counts() const;
     [[nodiscard]] std::vector<FaultEvent> trace() const;
     [[nodiscard]] std::size_t regions() const;
@@ -62,6 +68,14 @@ class FaultyFabric::Network {
     /// The region that the write may go to, or nullptr with the reason.
     [[nodiscard]] Region* target(const Write& write, std::string& invalid);
 
+    /// A write that was begun and goes on later.
+    struct HalfIn {
+        std::uint64_t stream = 0;
+        std::uint64_t endpoint = 0;  ///< whose memory it is: nothing lands there once that has closed
+        ByteSpan to;
+        std::vector<std::byte> bytes;
+    };
+
     const FaultOptions options_;
     mutable std::mutex mutex_;
     std::map<std::uint64_t, Region> regions_;  // by number, which is the key too
@@ -69,6 +83,8 @@ class FaultyFabric::Network {
     std::uint64_t last_number_ = 0;
     FaultCounts counts_;
     std::vector<FaultEvent> events_;
+    std::set<std::uint64_t> stalled_;
+    std::vector<HalfIn> half_in_;
 };
 
 }  // namespace lynx::faulty

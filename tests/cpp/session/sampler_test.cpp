@@ -276,12 +276,16 @@ TEST(Sampler, MarginSeesTheEdgeOfTheCutOffs) {
     bool saw_winner_at_the_edge = false;
     for (std::uint64_t position = 0; position < 200; ++position) {
         const Sampled got = Sampler(s).sample(close, position, {});
-        if (got.token == 1) EXPECT_LT(got.margin, 2e-5F);
+        if (got.token == 1) {
+            EXPECT_LT(got.margin, 2e-5F);
+        }
         saw_winner_at_the_edge |= got.token == 1;
         Sampling three = s;
         three.top_k = 0;
         // Outside, it would have won.
-        if (Sampler(three).sample(close, position, {}).token == 2) EXPECT_LT(got.margin, 2e-5F);
+        if (Sampler(three).sample(close, position, {}).token == 2) {
+            EXPECT_LT(got.margin, 2e-5F);
+        }
     }
     EXPECT_TRUE(saw_winner_at_the_edge);
 }

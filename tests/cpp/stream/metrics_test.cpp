@@ -19,8 +19,8 @@ Deadline soon() {
     return Deadline::after(20s);
 }
 
-template <class T>
-T sum(const std::array<T, kMaxParts>& parts) {
+template <class T, std::size_t kCount>
+T sum(const std::array<T, kCount>& parts) {
     return std::accumulate(parts.begin(), parts.end(), T{});
 }
 
@@ -95,13 +95,13 @@ TEST_F(Metrics, OfBothEndsTellTheSameBytesByTier) {
 
         const NodeMetrics out = prefill_.metrics(), in = decode_.metrics();
         const std::uint32_t chunks = SlotLayout(receiver.manifest()).chunks();
-        EXPECT_EQ(in.received_bytes, revision.arrived_bytes);
+        for (unsigned p = 0; p < kTiers; ++p) EXPECT_EQ(in.received_bytes.at(p), revision.arrived_bytes.at(p));
         EXPECT_EQ(out.sent_bytes, in.received_bytes);
         EXPECT_EQ(sum(out.sent_chunks), chunks);
         EXPECT_EQ(sum(in.received_chunks), chunks);
         EXPECT_EQ(out.posted_writes, chunks);
         EXPECT_EQ(out.write_latency.count(), chunks);
-        for (unsigned c = 0; c < kMaxParts; ++c) {
+        for (unsigned c = 0; c < kTiers; ++c) {
             EXPECT_EQ(out.queue_wait.at(c).count(), out.sent_chunks.at(c)) << c;
             EXPECT_EQ(out.lateness.at(c).count(), 0u) << "no deadline is set";
             EXPECT_EQ(in.part_time.at(c).count(), c < 2 ? 1u : 0u);

@@ -139,9 +139,49 @@ TEST_F(Received, DamageOverWhatWasCheckedEndsTheTransfer) {
     EXPECT_THROW((void)receiver_.wait(0, Deadline::after(0s)), CorruptData);
 }
 
-TEST_F(Received, AChunkThatTheManifestLacksEndsTheTransfer) {
+TEST_F(Received, ATagOfNoChunkIsAStrangersAndEndsNothing) {
     arrive(layout().chunks());
-    EXPECT_THROW((void)receiver_.wait(0, Deadline::after(0s)), ProtocolError);
+    arrive(0x1F'FFFF);
+    EXPECT_EQ(decode_.metrics().stray_writes, 2u);
+    for (std::uint32_t n = 0; n < layout().chunks(); ++n) deliver(n);
+    EXPECT_TRUE(receiver_.wait(1, Deadline::after(0s)));
+}
+
+TEST_F(Received, TagsOfChunksThatHaveNotComePublishNothingAndEndNothing) {
+    for (std::uint32_t n = 0; n < layout().chunks(); ++n) arrive(n);
+    for (std::uint32_t n = 0; n < layout().chunks(); ++n) deliver(n);
+    for (std::uint32_t n = 0; n < layout().chunks(); ++n) arrive(n);
+    EXPECT_TRUE(receiver_.wait(1, Deadline::after(0s)));
+    EXPECT_TRUE(missing().empty());
+    EXPECT_LT(cache_.error_of(receiver_, 1), 0.05F);
+}
+
+TEST_F(Received, APartThatIsNotSentIsNotWaitedFor) {
+    EXPECT_THROW((void)receiver_.wait(2, Deadline::after(1h)), InvalidArgument);
+    EXPECT_THROW((void)receiver_.wait(0, 2, Deadline::after(1h)), InvalidArgument);
+}
+
+TEST(ReceivedOfManyChunks, AreAskedForInMessagesOfABoundedSize) {
+    const Node node({.arena_bytes = 1u << 30});  // of which nothing is touched
+    Manifest manifest = TestCache(1, 1, 8, 64).manifest(1);
+    for (ManifestTensor& tensor : manifest.tensors) tensor.spec.tokens = 4u << 20;
+    manifest.context_tokens = 4u << 20;
+    manifest.chunk_bytes = kMinChunkBytes;
+    const PlaneReceiver receiver(node, manifest);
+    PlaneReceiver::State& state = *receiver.state();
+    const std::uint32_t chunks = state.layout.chunks();
+    for (std::uint32_t n = 0; n < chunks; n += 2) state.chunks[n] = PlaneReceiver::State::Chunk::kGood;
+    state.on_sent({2, 0});
+    std::uint32_t asked = 0;
+    for (std::uint32_t round = 1; asked < chunks / 2; ++round) {
+        const Missing missing = state.take_missing(Clock::now() + 1s);
+        ASSERT_FALSE(missing.runs.empty()) << asked << " of " << chunks / 2;
+        EXPECT_LE(missing.runs.size() * sizeof(ChunkRun), 256u << 10);
+        EXPECT_EQ(missing.runs.front().first, 2 * asked + 1) << "each once";
+        EXPECT_EQ(missing.round, round);
+        asked += static_cast<std::uint32_t>(missing.runs.size());
+    }
+    EXPECT_GT(chunks / 2 * sizeof(ChunkRun), 256u << 10) << "else this shows nothing";
 }
 
 TEST_F(Received, AGrantAnewOpensTheSameSlotByOtherKeys) {

@@ -37,9 +37,9 @@ class Queue : public testing::Test {
         return state;
     }
 
-    const Write* next(std::size_t rail = 0) {
+    const Write* next(std::size_t rail = 0, Clock::duration later = 0s) {
         auto retry_at = Clock::time_point::max();
-        return queue_.next_write(rail, Clock::now(), retry_at);
+        return queue_.next_write(rail, now_ + later, retry_at);
     }
 
     // The peer and part of the write that was posted, or {0, 0}. It counts as written at once.
@@ -56,6 +56,7 @@ class Queue : public testing::Test {
 
     Node node_{{.more_rails = {FabricOptions{}}, .arena_bytes = 4u << 20}};
     SendQueue queue_{2, 0.0};
+    const Clock::time_point now_ = Clock::now();  // all along: time passes only where a test says so
 };
 
 TEST_F(Queue, SendsAnyAnchorBeforeAnyResidual) {
@@ -200,6 +201,18 @@ TEST_F(Queue, APeerThatTakesNothingHoldsUpNobodyElse) {
     }
     EXPECT_EQ(stuck->chunks_posted, 0u);
     EXPECT_EQ(post().first, 1u) << "once the others had their turn";
+}
+
+TEST_F(Queue, ARefusedWriteIsOfferedAgainSoonThoughOthersAlwaysHaveSomething) {
+    const auto stuck = put(1), busy = put(2, {}, 8);
+    EXPECT_EQ(next()->peer, 1u);
+    EXPECT_TRUE(queue_.on_refused(0));
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(post().first, 2u);
+    const Write* again = next(0, 1s);
+    ASSERT_NE(again, nullptr);
+    EXPECT_EQ(again->peer, 1u);
+    EXPECT_TRUE(queue_.on_refused(0));
+    EXPECT_EQ(post().first, 2u) << "and the others go on in between";
 }
 
 TEST_F(Queue, ARefusedWriteOfATransferThatHasEndedIsNeverOfferedAgain) {

@@ -334,6 +334,26 @@ TEST_P(Shards, AreOneReceiverWithTiersRevisionsAndAManifest) {
         << "one head of four";
 }
 
+TEST_P(Shards, ClimbTheLadderTogether) {
+    Cluster cluster(GetParam(), even(2, 4, 2), even(2, 4, 1));
+    TestCache cache(2, 4, 100, kHeadDim);
+    Manifest manifest = cache.manifest(7);
+    manifest.rungs = 4, manifest.parts = 5;
+    auto transfers = cluster.open_all(manifest);
+    ShardedReceiver receiver = cluster.assembly(transfers, 0);
+    EXPECT_EQ(receiver.manifest(), manifest);
+    cluster.put_all(transfers, cache);
+    float before = 10;
+    for (unsigned part = 0; part < manifest.parts; ++part) {
+        ASSERT_TRUE(receiver.wait(part, soon()));
+        const float error = error_of(receiver, {{0, 2, 0, 4}}, cache, part);
+        EXPECT_LT(error, 0.7F * before) << "at part " << part;
+        before = error;
+    }
+    EXPECT_LT(before, 0.05F);
+    EXPECT_EQ(receiver.tier(), manifest.residual_part());
+}
+
 TEST_P(Shards, FailAsOneWithTheFirstErrorAndStopTheOtherSenders) {
     Cluster cluster(GetParam(), even(4, 4, 4), even(4, 4, 1));
     TestCache cache(4, 4, 500, kHeadDim);

@@ -56,25 +56,25 @@ TEST(SlotLayout, GivesEveryByteOfEveryPartToOneChunk) {
 
 TEST(SlotLayout, CutsAnExactTierWhereItEnds) {
     const SlotLayout layout(with_exact(TestCache(1, 2, 500, 64).manifest(1)));
-    const std::uint32_t most = layout.chunks(0, kExactPart).count();
+    const std::uint32_t most = layout.chunks(0, layout.exact_part()).count();
     EXPECT_EQ(layout.exact_chunks(0, 1).count(), 1u);
     EXPECT_EQ(layout.exact_chunks(0, 4097).count(), 2u);
     EXPECT_EQ(layout.exact_extent(0, 4097).bytes, 4160u);
-    EXPECT_EQ(layout.exact_chunks(0, layout.part(0, kExactPart).bytes).count(), most);
-    EXPECT_EQ(layout.exact_extent(0, layout.part(0, kExactPart).bytes), layout.part(0, kExactPart));
+    EXPECT_EQ(layout.exact_chunks(0, layout.part(0, layout.exact_part()).bytes).count(), most);
+    EXPECT_EQ(layout.exact_extent(0, layout.part(0, layout.exact_part()).bytes), layout.part(0, layout.exact_part()));
 }
 
 TEST(SlotLayout, TrimsTheLastChunkOfAnExactTierWhoseSizeIsKnown) {
     const Manifest manifest = with_exact(TestCache(1, 2, 500, 64).manifest(1));
     SlotLayout layout(manifest);
-    const std::uint32_t first = layout.chunks(0, kExactPart).begin;
+    const std::uint32_t first = layout.chunks(0, layout.exact_part()).begin;
     EXPECT_EQ(layout.chunk(first + 1).extent.bytes, manifest.chunk_bytes) << "the most that it may take";
     layout.trim_exact(0, manifest.chunk_bytes + 65);
     EXPECT_EQ(layout.chunk(first).extent.bytes, manifest.chunk_bytes);
     EXPECT_EQ(layout.chunk(first + 1).extent.bytes, 128u);
     EXPECT_EQ(layout.chunk(first + 2).extent.bytes, 0u);
-    EXPECT_EQ(layout.chunk(layout.chunks(1, kExactPart).begin + 1).extent.bytes, manifest.chunk_bytes);
-    EXPECT_EQ(layout.exact_extent(0, ~std::uint64_t{0}), layout.part(0, kExactPart));
+    EXPECT_EQ(layout.chunk(layout.chunks(1, layout.exact_part()).begin + 1).extent.bytes, manifest.chunk_bytes);
+    EXPECT_EQ(layout.exact_extent(0, ~std::uint64_t{0}), layout.part(0, layout.exact_part()));
 }
 
 TEST(SlotLayout, FindsPiecesInWhateverOrderTheyAreSent) {

@@ -67,7 +67,6 @@ Manifest random_manifest(std::uint64_t request, std::mt19937_64& random) {
     Manifest manifest{.request_id = request, .model = "soak", .tensors = {}};
     const std::uint32_t layers = between(1, 3);
     const bool exact = between(0, 3) == 0;
-    manifest.parts = exact ? 3 : static_cast<std::uint8_t>(between(1, 2));
     manifest.chunk_bytes = kMinChunkBytes;
     const TensorSpec spec{.coding = !exact && between(0, 4) == 0 ? Coding::kRaw : Coding::kPlanes,
                           .dtype = DType::kBF16,
@@ -77,6 +76,10 @@ Manifest random_manifest(std::uint64_t request, std::mt19937_64& random) {
                           .anchor_bits = static_cast<std::uint8_t>(between(1, 8)),
                           .sink_tokens = static_cast<std::uint16_t>(between(0, 4)),
                           .exact = exact};
+    manifest.rungs = spec.coding == Coding::kRaw ? 1 : static_cast<std::uint8_t>(between(1, 4));
+    manifest.parts = static_cast<std::uint8_t>(exact                ? 2 + manifest.rungs
+                                               : between(0, 1) == 0 ? 1
+                                                                    : 1 + manifest.rungs);
     manifest.context_tokens = spec.tokens;
     for (std::uint32_t layer = 0; layer < layers; ++layer)
         for (const TensorRole role : kRoles) manifest.tensors.push_back({layer, role, spec});
@@ -171,8 +174,12 @@ class Pair {
     static void expect_same_bytes(const PlaneReceiver& receiver, const PlaneSender& sender) {
         const SlotLayout& layout = receiver.state()->layout;
         const ConstByteSpan got = receiver.state()->memory(), wanted = sender.state()->memory();
+        const auto chunks = [&] {
+            const std::lock_guard lock(sender.state()->mutex);
+            return sender.state()->chunks;
+        }();
         for (std::uint32_t n = 0; n < layout.chunks(); ++n) {
-            if (sender.state()->chunks[n] == PlaneSender::State::Chunk::kUnused) continue;
+            if (chunks[n] == PlaneSender::State::Chunk::kUnused) continue;
             const Extent e = layout.chunk(n).extent;
             ASSERT_TRUE(std::ranges::equal(got.subspan(e.offset, e.bytes), wanted.subspan(e.offset, e.bytes)))
                 << "chunk " << n << " of request " << receiver.manifest().request_id;

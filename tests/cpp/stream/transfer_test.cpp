@@ -335,12 +335,12 @@ TEST_P(Transfer, RestoresTheSourceBitForBitFromTheExactTier) {
                 source.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16));
             sender.put(layer, role, view(TensorView{}, source.data()));
         }
-    ASSERT_TRUE(receiver.wait(kExactPart, soon()));
-    EXPECT_EQ(receiver.tier(), kExactPart);
+    ASSERT_TRUE(receiver.wait(manifest.exact_part(), soon()));
+    EXPECT_EQ(receiver.tier(), manifest.exact_part());
     for (std::uint32_t layer = 0; layer < 2; ++layer)
         for (const TensorRole role : kRoles) {
             std::vector<std::uint16_t> out(sources[0].size());
-            receiver.decode(layer, role, kExactPart, view(MutableTensorView{}, out.data()));
+            receiver.decode(layer, role, manifest.exact_part(), view(MutableTensorView{}, out.data()));
             EXPECT_EQ(out, sources[layer * 2 + static_cast<unsigned>(role)]);
         }
     EXPECT_EQ(receiver.revision().arrived_bytes, receiver.revision().part_bytes);
