@@ -155,6 +155,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_observing(demo, "; the decode process takes the one after it")
     _add_output(demo)
     demo.set_defaults(run=_demo)
+
+    plan = commands.add_parser(
+        "plan",
+        help="predict what each policy brings, by bandwidth",
+        description="Simulates one request under each policy: bytes, and times to tokens shown and verified.",
+    )
+    _add_plan(plan)
+    plan.set_defaults(run=_plan)
     return parser
 
 
@@ -260,6 +268,42 @@ def _sampling(arguments: argparse.Namespace) -> lynx.Sampling:
     )
 
 
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument(
+        "--model", default="smollm2", metavar="NAME", help="smollm2, a .gguf file, or a directory (default smollm2)"
+    )
+    model.add_argument(
+        "--shape", type=_shape, metavar="LxHxD", help="layers x KV heads x head_dim of a model that is not here"
+    )
+    parser.add_argument("--context", type=_positive, default=2048, metavar="N", help="tokens (default 2048)")
+    parser.add_argument(
+        "--bandwidth",
+        type=_bandwidths,
+        default=_bandwidths("250Mbit"),
+        metavar="LIST",
+        help="one or several, for example 50Mbit,250Mbit,1Gbit (default 250Mbit)",
+    )
+    parser.add_argument("--tokens", type=_positive, default=64, metavar="N", help="to decode (default 64)")
+    parser.add_argument(
+        "--step-ms", type=_seconds, metavar="MS", help="a decode step of one token (default: the model's, measured)"
+    )
+    parser.add_argument(
+        "--token-ms", type=_milliseconds, metavar="MS", help="each further token of a pass (default: 0.15 steps)"
+    )
+    parser.add_argument(
+        "--acceptance",
+        type=Path,
+        metavar="FILE",
+        help='JSON of anchor bits to the chance that a draft is right, for example {"4": 0.96} (default: SmolLM2\'s)',
+    )
+    parser.add_argument("--exact", action="store_true", help="verify on the exact tier, not on the 8 planes")
+    parser.add_argument("--runs", type=_positive, default=8, metavar="N", help="runs to average (default 8)")
+    parser.add_argument("--plot", type=_writable, metavar="FILE", help="plot as SVG or PNG; - for bars in the terminal")
+    parser.add_argument("--no-color", action="store_true", help="no colours")
+    _add_output(parser)
+
+
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", type=_writable, metavar="FILE", help="write the result as JSON too; - for standard output"
@@ -325,6 +369,23 @@ def _whole(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**64:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
+
+
+def _milliseconds(text: str) -> float:
+    return 0.0 if text.strip() in ("0", "0.0") else _seconds(text)
+
+
+def _bandwidths(text: str) -> list[int]:
+    rates = [_checked(parse_bandwidth)(part) for part in text.split(",")]
+    if 0 in rates:
+        raise argparse.ArgumentTypeError(f"{text!r} leaves nothing to plan: name a bandwidth, for example 250Mbit")
+    return rates
+
+
+def _shape(text: str) -> Any:
+    from lynx.model_shapes import parse_shape
+
+    return _checked(parse_shape)(text)
 
 
 def _positive(text: str) -> int:
@@ -467,6 +528,40 @@ def _demo(arguments: argparse.Namespace) -> int:
         trace=arguments.trace,
     )
     _write_json(arguments.json, _with_sink(arguments, lambda emit: run(options, emit)))
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from lynx.commands.plan import PlanOptions, read_acceptance, run
+    from lynx.commands.plan_display import print_bars, print_plan, write_plot
+    from lynx.planning import DEFAULT_ACCEPTANCE
+
+    options = PlanOptions(
+        model=arguments.model,
+        shapes=arguments.shape,
+        context_tokens=arguments.context,
+        bandwidths=arguments.bandwidth,
+        tokens=arguments.tokens,
+        step_s=arguments.step_ms and arguments.step_ms / 1e3,
+        token_s=arguments.token_ms if arguments.token_ms is None else arguments.token_ms / 1e3,
+        acceptance=read_acceptance(arguments.acceptance) if arguments.acceptance else DEFAULT_ACCEPTANCE,
+        exact=arguments.exact,
+        runs=arguments.runs,
+    )
+    told = Console(no_color=arguments.no_color, highlight=False, quiet=arguments.json == Path("-"))
+    result = run(options, lambda event: told.print(event["text"], markup=False))
+    print_plan(told, result)
+    _write_json(arguments.json, result)
+    if arguments.plot == Path("-"):
+        print_bars(told, result)
+    elif arguments.plot:
+        try:
+            write_plot(arguments.plot, result)
+        except ImportError:
+            print_bars(told, result)
+            print("lynx plan: no plot without matplotlib; run: pip install 'lynx-kv[plot]'", file=sys.stderr)
     return 0
 
 

@@ -214,7 +214,7 @@ def test_a_policy_of_ones_own_is_a_class_of_ten_lines(model: str, tmp_path: Path
         "from lynx.policies import Action\n"
         "class Two:\n"
         "    def decide(self, s):\n"
-        "        if s.residual_ready:\n"
+        "        if s.reference_ready:\n"
         "            return Action.VERIFY\n"
         "        return Action.DRAFT if s.can_draft and s.drafted < 2 else Action.WAIT\n"
     )

@@ -30,7 +30,7 @@ def test_the_policy_of_the_readme_drafts_eight_tokens_then_verifies() -> None:
     assert policy.decide(lynx.Snapshot()) is Action.WAIT
     assert policy.decide(drafting) is Action.DRAFT
     assert policy.decide(lynx.Snapshot(anchor_ready=True, can_draft=True, drafted=8)) is Action.WAIT
-    assert policy.decide(lynx.Snapshot(anchor_ready=True, residual_ready=True, drafted=8)) is Action.VERIFY
+    assert policy.decide(lynx.Snapshot(anchor_ready=True, reference_ready=True, drafted=8)) is Action.VERIFY
 
 
 def test_the_codec_of_the_readme_gives_back_every_bit() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from lynx import models
 from lynx.commands.events import Message, Sink
 from lynx.commands.observe import Observer, observe
 from lynx.commands.request import TransferRequest
+from lynx.commands.steps import measure_steps
 from lynx.measure import Measured, Stopwatch
 from lynx.modes import Mode
 from lynx.network import local_address
@@ -24,7 +24,6 @@ from lynx.transfer import CacheCoding, reason_of
 
 CONNECT_TIMEOUT_S = 600.0  # The other side may still be loading its model and prefilling.
 OFFER_TIMEOUT_S = 30.0
-PASS_TOKENS = 16  # of the pass that is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def _run(options: DecodeOptions, emit: Sink, observer: Observer) -> dict[str, An
 
     about = _about(peer, loaded.name)
     emit({"event": "status", "text": "measuring how long a step takes"})
-    step_s, token_s = _measure_steps(engine, about["context_tokens"])
+    step_s, token_s = measure_steps(engine, about["context_tokens"])
     prompt = about.pop("token_ids")
     emit({"event": "prefilled", **about})
     rate = _lower_rate(about["bandwidth_bytes_per_s"], options.bytes_per_second)
@@ -145,23 +144,6 @@ def _check_coding(manifest: lynx.Manifest, asked: CacheCoding) -> None:
             f"{asked.coding.name} in {asked.parts} parts was asked for; "
             f"{', '.join(sorted(c.name for c in codings))} in {manifest.parts} parts was offered"
         )
-
-
-def _measure_steps(engine: Any, context_tokens: int) -> tuple[float, float]:
-    """Seconds of a decode step, and what each further token adds to a pass.
-
-    The first pass of each shape pays for allocations and kernel choices that belong to no mode: it is not counted.
-    """
-    engine.start(context_tokens, PASS_TOKENS + 1)
-
-    def seconds(tokens: int) -> float:
-        engine.forward([0] * tokens, context_tokens)
-        begin = time.monotonic()
-        engine.forward([0] * tokens, context_tokens)
-        return time.monotonic() - begin
-
-    step_s, pass_s = min(seconds(1), seconds(1)), seconds(PASS_TOKENS)
-    return step_s, max(pass_s - step_s, 0.0) / (PASS_TOKENS - 1)
 
 
 def _end_tokens(model: Any) -> list[int]:

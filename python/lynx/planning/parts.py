@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lynx._core import Coding, PlaneLayout, TensorSpec
+from lynx._core import PlaneLayout, TensorSpec
 from lynx.planning.acceptance import INT8_AGREEMENT, acceptance_at
 from lynx.planning.conditions import Choice, Conditions
 from lynx.transfer import CacheCoding
@@ -63,16 +63,9 @@ def _tensor_parts(heads: int, head_dim: int, tokens: int, anchor_bits: int, codi
             exact=coding.exact,
         )
     )
-    if coding.coding == Coding.RAW:
-        return [layout.bytes]
-    planes = [layout.plane(index).bytes for index in range(PLANES)]
-    sizes = [layout.part(0).bytes]
-    if coding.parts > 1:
-        sizes += [sum(planes[anchor_bits + rung :][:1]) for rung in range(coding.rungs - 1)]
-        sizes.append(sum(planes[anchor_bits + coding.rungs - 1 :]))
-    if coding.exact:
-        sizes.append(round(layout.exact_payload.bytes * EXACT_SHARE))
-    return sizes
+    planes = coding.parts - coding.exact
+    sizes = [layout.part(part, coding.rungs).bytes for part in range(planes)]
+    return [*sizes, round(layout.exact_payload.bytes * EXACT_SHARE)] if coding.exact else sizes
 
 
 def acceptance_by_part(conditions: Conditions, choice: Choice) -> list[float]:

@@ -28,9 +28,9 @@ class Adaptive:
     """Chooses before the transfer what the model of docs/theory.md says is fastest, then goes by what it measures.
 
     What it minimizes is the mean time at which a token is verified, over all that are wanted, plus
-    `provisional_weight` of the time to the first one that can be shown. Where drafting gains nothing, it asks for all
-    planes layer by layer and verifies as they come. A draft is worth its cost while the chance that it is accepted is
-    `min_gain` or more.
+    `provisional_weight` of the time to the first one that can be shown and stays. Where drafting gains nothing, it asks
+    for all planes layer by layer and verifies as they come. A draft is worth its cost while the chance that it is
+    accepted is `min_gain` or more.
 
     It remembers what it has chosen: one object serves one request at a time.
     """
@@ -51,10 +51,10 @@ class Adaptive:
 
     def _cost(self, choice: Choice) -> float:
         expected = forecast(self._conditions, choice, draft_cap=self.draft_cap)
-        return (
-            expected.mean_verified_s(self._conditions.max_tokens)
-            + self.provisional_weight * expected.first_provisional_s
-        )
+        # A first draft that is wrong shows nothing: the first verified token does.
+        stays = acceptance_by_part(self._conditions, choice)[0]
+        first_s = stays * expected.first_provisional_s + (1 - stays) * expected.first_verified_s
+        return expected.mean_verified_s(self._conditions.max_tokens) + self.provisional_weight * first_s
 
     def decide(self, snapshot: Snapshot) -> Action:
         """Choose the next step."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lynx.runtime.events import Arrived, Committed, Done, Drafted, Event, RolledBack, Started
 from lynx.runtime.loop import NEAR_TIE, TRANSFER_ERRORS, OnLoss, decode
 from lynx.runtime.manifest import check_manifest
+from lynx.runtime.released import Confirmed, Shown, TakenBack, released
 from lynx.runtime.stop import StopStrings
 from lynx.runtime.stream import stream
 
@@ -17,14 +18,18 @@ __all__ = [
     "TRANSFER_ERRORS",
     "Arrived",
     "Committed",
+    "Confirmed",
     "Done",
     "Drafted",
     "Event",
     "OnLoss",
     "RolledBack",
+    "Shown",
     "Started",
     "StopStrings",
+    "TakenBack",
     "check_manifest",
     "decode",
+    "released",
     "stream",
 ]

@@ -45,7 +45,7 @@ def test_policies_are_found_by_name_and_in_the_working_directory(
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nonsense", "use one of anchor-first, blocking"),
+        ("nonsense", "use one of blocking, anchor-first, layer-ready, ladder, deadline, adaptive"),
         ("no_such_module:P", "no_such_module"),
         ("lynx.policies:NoSuch", "NoSuch"),
         ("pathlib:Path", "no method decide"),
