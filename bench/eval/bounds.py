@@ -42,6 +42,11 @@ def time_to(k: int) -> Callable[[Row], float | None]:
     return lambda row: row["time_to_verified_s"][str(k)]
 
 
+def last_milestone(rows: Sequence[Row]) -> int:
+    """The greatest number of tokens that were wanted and whose time is kept."""
+    return max(k for k in MILESTONES if k <= rows[0]["tokens_wanted"])
+
+
 def of(rows: Sequence[Row], value: Callable[[Row], float | None]) -> float:
     """The median."""
     return median([value(row) for row in rows])
@@ -88,7 +93,8 @@ def adaptive(rows: Sequence[Row]) -> Iterator[Check]:
     against = 0
     seen = False
     for (model, rate), group in grouped(rows, "model", "bytes_per_second").items():
-        modes, last = by_mode(group), time_to(group[0]["tokens_wanted"])
+        modes, tokens = by_mode(group), last_milestone(group)
+        last = time_to(tokens)
         times = {name: of(modes[name], last) for name in FIXED if name in modes}
         if ADAPTIVE not in modes or not times:
             continue
@@ -96,7 +102,7 @@ def adaptive(rows: Sequence[Row]) -> Iterator[Check]:
         best = min(times, key=lambda name: times[name] if not math.isnan(times[name]) else math.inf)
         value = ratio(of(modes[ADAPTIVE], last), times[best])
         where = f"adaptive: {model}, {format_bandwidth(rate)}"
-        yield Check(f"{where}: time to {group[0]['tokens_wanted']} verified over the best's ({best})", value, 1.1, "<=")
+        yield Check(f"{where}: time to {tokens} verified over the best's ({best})", value, 1.1, "<=")
         drafting = [time for name, time in times.items() if name not in NOT_SPECULATING]
         without = [time for name, time in times.items() if name in NOT_SPECULATING]
         if drafting and without and min(without) < CLEARLY * min(drafting):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .bounds import MILESTONES, Row, by_mode, grouped, of, time_to
+from .bounds import MILESTONES, Row, by_mode, grouped, last_milestone, of, time_to
 
 
 def draw(rows_of: Callable[[str], Sequence[Row]], folder: Path) -> str | None:
@@ -29,7 +29,7 @@ def draw(rows_of: Callable[[str], Sequence[Row]], folder: Path) -> str | None:
     for (model, context), group in grouped(rows_of("adaptive"), "model", "context").items():
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.subplots()
-        tokens = group[0]["tokens_wanted"]
+        tokens = last_milestone(group)
         for mode, rows in by_mode(group).items():
             points = [
                 (rate * 8 / 1e6, of(its, time_to(tokens))) for (rate,), its in grouped(rows, "bytes_per_second").items()

@@ -40,6 +40,7 @@ class Records:
         self._path = path
         self._code = code or code_digest()
         self._known: dict[str, tuple[str, Key, Values]] = {}
+        self._asked: dict[str, None] = {}  # in this process, in order
         self._unfinished = False
         if path is not None and path.exists():
             text = path.read_text()
@@ -49,12 +50,14 @@ class Records:
 
     def get(self, section: str, key: Key) -> Values | None:
         """The values, if they are known."""
+        self._asked[_name(section, key)] = None
         found = self._known.get(_name(section, key))
         return None if found is None else found[2]
 
     def add(self, section: str, key: Key, values: Values) -> Values:
         """Keep them; they are in the file when this returns."""
         self._known[_name(section, key)] = (section, key, values)
+        self._asked[_name(section, key)] = None
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a") as file:
@@ -71,10 +74,10 @@ class Records:
         return self.add(section, key, measure()) if known is None else known
 
     def rows(self, section: str) -> Iterator[Values]:
-        """Keys and values of a section, each as one object, in the order in which they were measured."""
-        for name, key, values in self._known.values():
-            if name == section:
-                yield {**key, **values}
+        """Keys and values of a section, each as one object: of what this process has asked for, and no other run's."""
+        for one in self._asked:
+            if one in self._known and self._known[one][0] == section:
+                yield {**self._known[one][1], **self._known[one][2]}
 
     def _read(self, line: str) -> None:
         try:

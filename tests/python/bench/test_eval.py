@@ -121,8 +121,19 @@ def test_records_go_on_where_they_were_interrupted(tmp_path: Path) -> None:
     assert again.get("setting", {"a": 2, "b": 2}) is None
     assert again.get("tasks", {"a": 1, "b": 2}) is None
     again.add("setting", {"a": 2, "b": 2}, {"x": 2})
-    assert [row["x"] for row in Records(file, "code").rows("setting")] == [0.1 + 0.2, 2]
-    assert not list(Records(file, "newer code").rows("setting"))
+    assert Records(file, "code").get("setting", {"a": 2, "b": 2}) == {"x": 2}
+    assert Records(file, "newer code").get("setting", {"a": 2, "b": 2}) is None
+
+
+def test_rows_are_those_that_this_run_has_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    for key in range(3):
+        Records(file, "code").add("setting", {"a": key}, {"x": key})
+    records = Records(file, "code")
+    assert not list(records.rows("setting"))
+    records.get("setting", {"a": 2})
+    records.get("setting", {"a": 7})
+    assert list(records.rows("setting")) == [{"a": 2, "x": 2}]
 
 
 def test_intervals_are_those_of_the_textbook() -> None:
@@ -179,7 +190,7 @@ def test_adapting_is_measured_against_the_best_that_does_not() -> None:
     assert [check.ok for check in bounds.adaptive(rows)] == [True, True]
     rows.append(timed("layerwise", 1.5, 1.5))
     assert [check.ok for check in bounds.adaptive(rows)] == [False, False]
-    rows[2] = timed("adaptive", 1.5, 1.5)
+    rows[2] = timed("adaptive", 1.5, 1.5, tokens_wanted=40)  # Of these 32 have a time.
     assert [check.ok for check in bounds.adaptive(rows)] == [True, True]
 
 
