@@ -115,7 +115,7 @@ def faults(rows: Sequence[Row]) -> Iterator[Check]:
     """A request whose sender has died."""
     if not rows:
         return
-    wrong = sum(bool(row["verified"]) or (row["committed"] or 0) > 0 for row in rows)
+    wrong = sum(row["killed"] and (bool(row["verified"]) or row["committed"] > 0) for row in rows)
     yield Check("faults: requests called verified, whole or in part, after the sender's death", wrong, 0, "<=")
     ended = sum(_as_said(row) for row in rows)
     yield Check("faults: requests that ended as OnLoss says", ended / len(rows), 1.0, ">=")
