@@ -59,6 +59,10 @@ bench-fabric: install $(VENV)/.bench ## Transfers against bare libfabric, NIXL a
 	cmake --build build/bench-fabric --target lynx_bench_fabric
 	$(BIN)/python -m bench.fabric $(BENCH_ARGS)
 
+.PHONY: bench-eval
+bench-eval: install ## Whole requests: times, equality, accuracy; an hour. BENCH_ARGS=--quick, --full or "--only setting"
+	$(BIN)/python -m bench.eval $(BENCH_ARGS)
+
 ##@ Test
 .PHONY: test
 test: test-cpp test-python ## The C++ tests, then the Python tests against the installed package

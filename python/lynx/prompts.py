@@ -37,7 +37,7 @@ def build(tokenizer: PreTrainedTokenizerBase, context_tokens: int) -> Prompt:
     The same tokenizer and Python give the same prompt. A tokenizer without chat template gets plain
     "Document / Question / Answer". Raises `PromptError` if there is too little room, or too little document.
     """
-    before, after = _frame(tokenizer)
+    before, after = frame(tokenizer)
     room = context_tokens - len(before) - len(after)
     if room < MIN_DOCUMENT_TOKENS:
         least = len(before) + len(after) + MIN_DOCUMENT_TOKENS
@@ -62,7 +62,7 @@ def texts(tokenizer: PreTrainedTokenizerBase, context: int, extra: int, count: i
     length = context + extra
     if context < 0 or extra < 0 or length < 1 or count < 1:
         raise PromptError(f"texts({context}, {extra}, {count}): count and tokens must be positive")
-    tokens = _encode(tokenizer, "\n\n".join(_ordered_topics()))
+    tokens = encode(tokenizer, "\n\n".join(_ordered_topics()))
     if length * count > len(tokens):
         raise PromptError(
             f"{count} texts of {length} tokens were asked; the Python documentation has {len(tokens)} tokens in all"
@@ -86,31 +86,32 @@ def _document_tokens(tokenizer: PreTrainedTokenizerBase, at_least: int) -> list[
         text += topic + "\n\n"
         # Even code-heavy text has more than one character a token; cutting it here costs only the last one.
         if len(text) >= 8 * at_least:
-            tokens = _encode(tokenizer, text[: 8 * at_least])
+            tokens = encode(tokenizer, text[: 8 * at_least])
             if len(tokens) > at_least:
                 return tokens
-    return _encode(tokenizer, text)
+    return encode(tokenizer, text)
 
 
-def _frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+def frame(tokenizer: PreTrainedTokenizerBase, question: str = QUESTION) -> tuple[list[int], list[int]]:
     """The tokens before and after the document, tokenized apart from it: cutting it changes neither."""
-    content = f"{_PLACEHOLDER}\n\n{QUESTION}"
+    content = f"{_PLACEHOLDER}\n\n{question}"
     special = True
     if tokenizer.chat_template is not None:
         messages = [{"role": "user", "content": content}]
         rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         special = False  # The template has written them.
     else:
-        rendered = f"Document:\n{_PLACEHOLDER}\n\nQuestion: {QUESTION}\nAnswer:"
+        rendered = f"Document:\n{_PLACEHOLDER}\n\nQuestion: {question}\nAnswer:"
     before, found, after = str(rendered).partition(_PLACEHOLDER)
     if not found:
         raise PromptError("the tokenizer's chat template drops the user's message; use a model with another one")
     beginning = tokenizer.encode(before, add_special_tokens=special)
     if special and beginning and beginning[-1] == tokenizer.eos_token_id:
         beginning.pop()
-    return beginning, _encode(tokenizer, after)
+    return beginning, encode(tokenizer, after)
 
 
-def _encode(tokenizer: Any, text: str) -> list[int]:
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Tokens of plain text, without special ones."""
     # verbose=False: documents are longer than the model on purpose, and are cut.
     return list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
