@@ -31,7 +31,8 @@ struct Sampled {
     Token token = 0;
     /// How far another token was, in logits behind the penalty: about the least change in the difference of two logits
     /// that could give another one, whether it overtakes this one or a cut-off moves past one of the two. Infinite if
-    /// no other token can come. An estimate where top_p cuts.
+    /// no other token can come. Where top_p cuts it is an estimate for
+    /// small changes: a large one moves every probability.
     float margin = 0;
 
     bool operator==(const Sampled&) const = default;

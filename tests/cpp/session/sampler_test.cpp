@@ -214,7 +214,7 @@ TEST(Sampler, KeepsTheMostOfAFlatVocabularyIfTopPAsksForIt) {
     std::size_t count = 0;
     while (before < 0.9F * total) before += std::exp(sorted[count++]);
     const float least = sorted[count - 1];
-    for (std::uint64_t position = 0; position < 1000; ++position) {
+    for (std::uint64_t position = 0; position < 50; ++position) {
         ASSERT_GE(logits[static_cast<std::size_t>(Sampler(s).sample(logits, position, {}).token)], least);
     }
 }
@@ -295,20 +295,16 @@ TEST(Sampler, GivesTheSameTokenForLogitsThatDifferByLessThanTheMargin) {
     for (const Sampling& s : {Sampling{0.7F, 0, 1, 0, 1, 3}, Sampling{1, 20, 1, 0, 1, 3}, Sampling{1, 0, 0.8F, 0, 1, 3},
                               Sampling{1, 0, 1, 0.05F, 1, 3}, Sampling{1.3F, 50, 0.9F, 0.02F, 1, 3}}) {
         std::mt19937 random(9);
-        int tried = 0;
         for (std::uint64_t position = 0; position < 400; ++position) {
             const Sampled exact = Sampler(s).sample(logits, position, {});
-            // Two logits then differ by less than 0.8 of it. Where all of them change by much, so does the mass that
-            // top-p cuts by.
-            const float reach = 0.4F * std::min(exact.margin, 0.02F);
-            std::uniform_real_distribution<float> shift(-reach, reach);
+            // Two logits then differ by less than 0.8 of it. Where top_p cuts it is an estimate, for small changes.
+            const float change = 0.4F * (s.top_p < 1 ? std::min(exact.margin, 0.25F) : exact.margin);
+            std::uniform_real_distribution<float> shift(-change, change);
             Logits other = logits;
             for (float& x : other) x += shift(random);
             EXPECT_EQ(Sampler(s).sample(other, position, {}).token, exact.token)
                 << "top_k " << s.top_k << ", top_p " << s.top_p << ", min_p " << s.min_p << ", margin " << exact.margin;
-            ++tried;
         }
-        EXPECT_EQ(tried, 400);
     }
 }
 
