@@ -30,8 +30,9 @@ class TokenBucket {
     }
 
    private:
-    // What an idle link may save up: enough to ride out a late wake-up, too little to be seen as a burst.
-    static constexpr double kBurstSeconds = 0.002;
+    // What an idle link may save up: enough to ride out a scheduler that gives both cores to others for a turn or two,
+    // too little to be seen as a burst.
+    static constexpr double kBurstSeconds = 0.010;
 
     double rate_;
     double balance_ = 0;
