@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from lynx._core import Sampled, Sampler, Sampling
 
@@ -24,8 +24,8 @@ class TransformersEngine:
     """An `Engine` that runs a causal language model of transformers.
 
     The model is used as it is (dtype, device, attention implementation) and must be in evaluation mode.
-    Every layer must keep plain full attention's cache, K and V of one shape; anything else raises
-    `UnsupportedModel`.
+    Every layer must keep attention's plain cache, K and V of one shape; anything else raises `UnsupportedModel`. Layers
+    with a sliding window keep, and are sent, all rows, though they read only the last ones.
     """
 
     def __init__(self, model: PreTrainedModel, *, prefill_chunk_tokens: int = PREFILL_CHUNK_TOKENS) -> None:
@@ -192,10 +192,11 @@ def _probe_layers(model: Any, cache_argument: str) -> tuple[LayerShape, ...]:
         model(input_ids=token, use_cache=True, logits_to_keep=1, **{cache_argument: cache})
     shapes = []
     for index, layer in enumerate(cache.layers):
-        if type(layer) is not DynamicLayer:
+        # A sliding window is in the model's mask, whatever the cache holds: here that is all rows.
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
             raise UnsupportedModel(
-                f"layer {index} of {name} keeps a {type(layer).__name__}; only full attention's plain cache "
-                "can be streamed as yet: choose a model without sliding windows, state-space or shared layers"
+                f"layer {index} of {name} keeps a {type(layer).__name__}; only attention's plain cache "
+                "can be streamed as yet: choose a model without state-space or shared layers"
             )
         if layer.keys is None or layer.values is None or layer.keys.shape != layer.values.shape:
             raise UnsupportedModel(

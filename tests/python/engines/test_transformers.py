@@ -330,18 +330,65 @@ def test_senseless_arguments_are_refused(model: Any, engine: TransformersEngine)
         engine.prompt_rows(2)
 
 
-def test_a_model_with_sliding_windows_is_refused_in_words() -> None:
-    config = transformers.MistralConfig(
+def test_a_model_with_sliding_windows_decodes_like_generate() -> None:
+    torch.manual_seed(1)
+    settings = transformers.Gemma3TextConfig(
+        vocab_size=97,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        sliding_window=8,
+        layer_types=["sliding_attention", "full_attention"],
+        initializer_range=0.3,
+        eos_token_id=None,
+        bos_token_id=None,
+        pad_token_id=None,
+    )
+    model = transformers.Gemma3ForCausalLM(settings).eval()
+    engine = TransformersEngine(model)
+    prefilled = engine.prefill(PROMPT)
+    whole = prompt_cache_of_all_rows(model)
+    engine.start(len(PROMPT), NEW_TOKENS)
+    fill(engine, whole)
+    expected = generated(model, PROMPT, NEW_TOKENS + 1)
+    tokens = [prefilled.first_token, *decode(engine, prefilled.first_token, NEW_TOKENS)]
+    assert tokens == expected
+    assert forward(engine, tokens[:-1], len(PROMPT)) == tokens[1:]
+    assert [rows[0].shape[1] for rows in prefilled.layers] == [len(PROMPT)] * 2
+
+
+def prompt_cache_of_all_rows(model: Any) -> list[tuple[Any, Any]]:
+    """One plain pass whose cache drops no row, whatever the window."""
+    cache = transformers.DynamicCache()
+    with torch.no_grad():
+        model(input_ids=torch.tensor([PROMPT]), cache=cache)
+    return [(layer.keys[0], layer.values[0]) for layer in cache.layers]
+
+
+def test_a_model_with_another_kind_of_cache_is_refused_in_words() -> None:
+    config = transformers.Qwen3NextConfig(
         vocab_size=97,
         hidden_size=32,
         intermediate_size=32,
-        num_hidden_layers=1,
+        num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
-        sliding_window=8,
+        head_dim=16,
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=1,
+        linear_num_value_heads=2,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
     )
-    with pytest.raises(UnsupportedModel, match=r"layer 0 of MistralForCausalLM keeps a .*Sliding"):
-        TransformersEngine(transformers.MistralForCausalLM(config).eval())
+    with pytest.raises(UnsupportedModel, match=r"layer 0 of Qwen3NextForCausalLM keeps a "):
+        TransformersEngine(transformers.Qwen3NextForCausalLM(config).eval())
 
 
 def test_a_model_in_training_mode_is_refused() -> None:
