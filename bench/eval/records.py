@@ -20,11 +20,9 @@ def code_digest() -> str:
     """Of the installed package: what another Lynx has measured is measured again."""
     digest = hashlib.sha256()
     folder = Path(lynx.__file__).resolve().parent
-    for root in {
-        folder,
-        Path(lynx._core.__file__).resolve().parent,
-        *(p.resolve() for p in folder.iterdir() if p.is_dir()),
-    }:
+    # In development they are links into several folders.
+    roots = {folder, Path(lynx._core.__file__).resolve().parent, *(p.resolve() for p in folder.iterdir() if p.is_dir())}
+    for root in sorted(roots):
         for file in sorted(root.rglob("*.py")) + sorted(root.glob("*.so")):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
