@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def block(language: str, index: int = 0, of: int = 1) -> str:
 
 def test_the_policy_of_the_readme_drafts_eight_tokens_then_verifies() -> None:
     names: dict[str, Any] = {}
-    exec(block("python", 0, of=2), names)
+    exec(block("python", 0, of=3), names)
     policy = names["Eager"]()
     drafting = lynx.Snapshot(anchor_ready=True, can_draft=True, drafted=7)
     assert policy.decide(lynx.Snapshot()) is Action.WAIT
@@ -33,9 +34,24 @@ def test_the_policy_of_the_readme_drafts_eight_tokens_then_verifies() -> None:
     assert policy.decide(lynx.Snapshot(anchor_ready=True, reference_ready=True, drafted=8)) is Action.VERIFY
 
 
+def test_the_two_ends_of_the_readme_move_a_cache(tiny_model: Any) -> None:
+    from lynx.engines.transformers import TransformersEngine
+
+    names: dict[str, Any] = {}
+    exec(block("python", 1, of=3), names)
+    prompt, sampling = [5, 9, 2] * 30, lynx.Sampling(temperature=0.7, seed=1)
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(
+            names["prefill_node"], names["listener"], TransformersEngine(tiny_model), prompt, sampling
+        )
+        text = names["decode_node"](lynx.Node(), names["listener"].port, TransformersEngine(tiny_model), sampling)
+        sending.result(10)
+    assert len(text) == 16
+
+
 def test_the_codec_of_the_readme_gives_back_every_bit() -> None:
     names: dict[str, Any] = {}
-    exec(block("python", 1, of=2), names)
+    exec(block("python", 2, of=3), names)
     assert names["torch"].equal(names["restored"], names["keys"])
     assert 0 < (names["anchor"] - names["keys"]).abs().max() < 1
     assert 0 < names["used"] < names["keys"].nbytes / 2
