@@ -15,10 +15,10 @@ import pytest
 
 import lynx
 from lynx.policies import Action, Blocking, Policy, PolicyError, Tier
-from lynx.runtime import Committed, Done, Drafted, Event, RolledBack, StopStrings, decode, stream
+from lynx.runtime import Committed, Done, Drafted, Event, OnLoss, RolledBack, StopStrings, decode, stream
 from lynx.transfer import CacheCoding, make_manifest, send_cache
 
-from .conftest import Pair
+from .conftest import Pair, connected
 
 torch = pytest.importorskip("torch", reason="the extra 'transformers' is not installed")
 
@@ -191,6 +191,23 @@ def test_a_loop_that_is_left_in_the_middle_of_a_pass_frees_everything(pair: Pair
     for node in (pair.prefill, pair.decode):
         assert node.arena_free_bytes == node.arena_bytes
     assert done(run(pair, engine, COARSE, Eager())).verified, "the next request works"
+
+
+def test_a_sender_that_goes_in_the_middle_of_a_pass_leaves_a_labelled_text(engine: TransformersEngine) -> None:
+    policy, events = Eager(), list[Event]()
+    with connected() as two, contextlib.suppress(lynx.PeerLost), sending(two, engine, COARSE, 20_000) as receiver:
+        loop = decode(
+            receiver, engine, policy, max_tokens=TOKENS, timeout_s=30, on_loss=OnLoss.KEEP_DRAFTING, prompt=PROMPT
+        )
+        for event in loop:
+            events.append(event)
+            if policy.drafted_while_verifying == 1:
+                two.to_decode.close()
+    end = done(events)
+    assert isinstance(end.error, lynx.PeerLost)
+    assert (end.verified, end.committed, end.tier) == (False, 0, Tier.ANCHOR)
+    assert len(end.tokens) == TOKENS
+    assert not any(isinstance(event, Committed) for event in events)
 
 
 def test_a_policy_that_fails_in_the_middle_of_a_pass_ends_the_request(pair: Pair, engine: TransformersEngine) -> None:
