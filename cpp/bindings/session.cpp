@@ -159,7 +159,8 @@ void bind_session(nb::module_& m) {
             },
             nb::arg("first_token"), nb::arg("max_tokens"), nb::arg("end_tokens") = std::vector<Token>(),
             nb::arg("ends") = nb::none(),
-            nb::sig("def __init__(self, first_token: int, max_tokens: int, end_tokens: collections.abc.Sequence[int] = ..., "
+            nb::sig("def __init__(self, first_token: int, max_tokens: int, end_tokens: collections.abc.Sequence[int] = "
+                    "..., "
                     "ends: collections.abc.Callable[[list[int]], bool] | None = None) -> None"),
             "The text stops behind one of `end_tokens`, and where `ends` says so of the tokens so far, the first one "
             "included.")
