@@ -523,7 +523,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"):
         decode += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
     for text in arguments.stop:
-        decode += ["--stop", text]
+        decode.append(f"--stop={text}")  # one word: the text may begin with a dash
     first, second = _metrics_ports(arguments.metrics_port)
     live = ["--live"] if arguments.live else []
     options = DemoOptions(
