@@ -254,7 +254,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling", "the meaning is that of Hugging Face transformers; greedy by default")
     group.add_argument("--temperature", type=_not_negative, default=0.0, metavar="T", help="0 is greedy (default 0)")
-    group.add_argument("--top-k", type=_whole, default=0, metavar="K", help="of the K best tokens (default 0: of all)")
+    group.add_argument("--top-k", type=_top_k, default=0, metavar="K", help="of the K best tokens (default 0: of all)")
     group.add_argument("--top-p", type=_not_negative, default=1.0, metavar="P", help="of the best with P in all")
     group.add_argument("--min-p", type=_not_negative, default=0.0, metavar="P", help="of those with P of the best's")
     group.add_argument("--repetition-penalty", type=_not_negative, default=1.0, metavar="X", help="default 1: none")
@@ -374,6 +374,10 @@ def _whole(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**64:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
+
+
+def _top_k(text: str) -> int:
+    return min(_whole(text), 2**32 - 1)  # no vocabulary is larger
 
 
 def _milliseconds(text: str) -> float:
@@ -523,7 +527,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"):
         decode += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
     for text in arguments.stop:
-        decode += ["--stop", text]
+        decode.append(f"--stop={text}")  # one word: the text may begin with a dash
     first, second = _metrics_ports(arguments.metrics_port)
     live = ["--live"] if arguments.live else []
     options = DemoOptions(

@@ -225,6 +225,25 @@ def test_a_policy_that_fails_in_the_middle_of_a_pass_ends_the_request(pair: Pair
     assert done(run(pair, engine, COARSE, Eager())).verified, "the next request works"
 
 
+def test_other_work_of_the_thread_is_not_in_the_mode_of_a_pass_that_waits(
+    pair: Pair, engine: TransformersEngine
+) -> None:
+    policy = Eager()
+    with sending(pair, engine, COARSE, SLOW) as receiver:
+        for _ in decode(receiver, engine, policy, max_tokens=TOKENS, timeout_s=30):
+            assert not torch.is_inference_mode_enabled()
+    assert policy.drafted_while_verifying, "events came while a pass waited"
+
+
+def test_what_is_no_action_is_told_while_a_pass_waits_too(pair: Pair, engine: TransformersEngine) -> None:
+    class Silent(Eager):
+        def decide(self, snapshot: lynx.Snapshot) -> Action:
+            return None if snapshot.verifying else super().decide(snapshot)  # type: ignore[return-value]
+
+    with pytest.raises(PolicyError, match="answered None"):
+        run(pair, engine, COARSE, Silent(), SLOW)
+
+
 def text_of(tokens: Sequence[int]) -> str:
     return "".join(chr(ord("a") + token % 26) for token in tokens)
 

@@ -115,7 +115,10 @@ def _about(peer: lynx.Peer, model: str) -> Message:
     message = peer.receive_message(OFFER_TIMEOUT_S)
     if message is None:
         raise lynx.Timeout(f"{peer.name} did not say what it has prefilled within {OFFER_TIMEOUT_S:g} s")
-    about: Message = json.loads(message)
+    try:
+        about: Message = json.loads(message)
+    except (ValueError, RecursionError):
+        about = {}
     wanted = {
         "model": str,
         "context_tokens": int,
@@ -125,7 +128,8 @@ def _about(peer: lynx.Peer, model: str) -> Message:
         "question": str,
         "token_ids": list,
     }
-    if not isinstance(about, dict) or not all(isinstance(about.get(key), kind) for key, kind in wanted.items()):
+    known = isinstance(about, dict) and all(isinstance(about.get(key), kind) for key, kind in wanted.items())
+    if not known or about["context_tokens"] < 1 or about["bandwidth_bytes_per_s"] < 0:
         raise lynx.ProtocolError(f"{peer.name} did not say what it has prefilled in words that this Lynx understands")
     if len(about["token_ids"]) != about["context_tokens"] or not all(type(t) is int for t in about["token_ids"]):
         raise lynx.ProtocolError(f"{peer.name} did not say which {about['context_tokens']} tokens it has prefilled")
@@ -139,10 +143,12 @@ def _about(peer: lynx.Peer, model: str) -> Message:
 
 def _check_coding(manifest: lynx.Manifest, asked: CacheCoding) -> None:
     codings = {tensor.spec.coding for tensor in manifest.tensors}
-    if codings != {asked.coding} or manifest.parts != asked.parts:
+    exact = all(tensor.spec.exact for tensor in manifest.tensors)
+    offered = (manifest.parts, manifest.rungs, exact)
+    if codings != {asked.coding} or offered != (asked.parts, asked.rungs, asked.exact):
         raise lynx.ProtocolError(
-            f"{asked.coding.name} in {asked.parts} parts was asked for; "
-            f"{', '.join(sorted(c.name for c in codings))} in {manifest.parts} parts was offered"
+            f"{asked.coding.name} with (parts, rungs, exact) {(asked.parts, asked.rungs, asked.exact)} was asked for; "
+            f"{', '.join(sorted(c.name for c in codings))} with {offered} was offered"
         )
 
 

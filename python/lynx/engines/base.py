@@ -112,7 +112,8 @@ class Engine(Protocol):
 
         `at` is behind the prompt, and no further than what is written; the rows behind this pass's are dropped.
         `before_layer` is called with each layer's index, in order, before its attention reads the cache: it may wait
-        for and write prompt rows of that layer and of those behind it, and call `forward` again for rows behind this
-        pass's, which stays undisturbed. What it raises ends the pass.
+        for and write prompt rows of that layer and of those behind it, and call `forward` again: for this pass's last
+        token in its row, from which further drafting starts, and for rows behind it. This pass's result stays as it
+        is. What it raises ends the pass.
         """
         ...

@@ -46,7 +46,10 @@ class InPlaceLayer(DynamicLayer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append rows [1, kv_heads, n, head_dim]; return views of all rows."""
         if self._before_layer is not None:
-            self._before_layer(self.index)
+            # Whoever is called may leave this pass where it is and go on with other work on the thread: that is not to
+            # run in the mode of this pass.
+            with torch.inference_mode(False):
+                self._before_layer(self.index)
         begin, end = self.length, self.length + key_states.shape[-2]
         if end > self.buffers.capacity:
             raise EngineError(f"{end} rows asked of a cache layer of {self.buffers.capacity}")

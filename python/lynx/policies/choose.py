@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lynx._core import MAX_RUNGS
 from lynx.planning.conditions import Choice, Conditions
 from lynx.policies.base import Policy, PolicyError
 
@@ -20,6 +21,9 @@ def choose(policy: Policy, conditions: Conditions) -> Choice | None:
         raise PolicyError(f"{policy!r} raised {type(e).__name__} as it was to choose: {e}") from e
     if not isinstance(choice, Choice):
         raise PolicyError(f"{policy!r} chose {choice!r}; a Choice was due")
-    if not all(1 <= bits <= 8 for bits in choice.anchor_bits) or choice.rungs < 1:
-        raise PolicyError(f"{policy!r} chose {choice!r}; anchors have 1 to 8 bits, residuals at least 1 rung")
+    widths = choice.anchor_bits
+    if len(widths) != 2 or not all(1 <= bits <= 8 for bits in widths) or not 1 <= choice.rungs <= MAX_RUNGS:
+        raise PolicyError(
+            f"{policy!r} chose {choice!r}; anchors have 1 to 8 bits of K and of V, residuals 1 to {MAX_RUNGS} rungs"
+        )
     return choice

@@ -166,7 +166,7 @@ class _Request:
                 yield from self._refine(snapshot)
             elif action is Action.DRAFT and snapshot.can_draft:
                 yield from self._draft()
-            elif isinstance(action, Action):
+            else:
                 if cache.decode_next_layer(self._waits_for):
                     continue
                 if snapshot.part == cache.last_part:
@@ -176,14 +176,15 @@ class _Request:
                     session.end_anchor_only()
                 else:
                     self._receiver.wait_newer(revision.number, WAIT_SLICE_S)
-            else:
-                raise PolicyError(f"{self._policy!r} answered {action!r}; an Action was due")
 
     def _ask(self, snapshot: Snapshot) -> Action:
         try:
-            return self._policy.decide(snapshot)
+            action = self._policy.decide(snapshot)
         except Exception as e:
             raise PolicyError(f"{self._policy!r} raised {type(e).__name__}: {e}") from e
+        if not isinstance(action, Action):
+            raise PolicyError(f"{self._policy!r} answered {action!r}; an Action was due")
+        return action
 
     def _tell_arrivals(self, state: str) -> Generator[Event, None, Revision]:
         """Look at what has arrived, and tell it if it is news. Raises `Timeout` at the request's end."""

@@ -17,7 +17,8 @@ async def stream(events: Generator[Event, None, None]) -> AsyncGenerator[Event, 
                 ...
 
     The loop takes no step before the next event is asked for. Leaving early closes it, after the step that it is in;
-    its errors are raised here.
+    its errors are raised here. A step lasts until there is something to tell: where nothing arrives, up to the loop's
+    `timeout_s`, unless the owner of the transfer cancels that.
     """
     thread = ThreadPoolExecutor(1, "lynx decode")
     loop = asyncio.get_running_loop()

@@ -35,7 +35,7 @@ def test_an_error_in_choose_is_a_policy_error_with_its_cause() -> None:
     assert cause.__traceback__ is not None
 
 
-@pytest.mark.parametrize("answer", [None, (5, 3), Choice((9, 3)), Choice(rungs=0)])
+@pytest.mark.parametrize("answer", [None, (5, 3), Choice((9, 3)), Choice(rungs=0), Choice((5,)), Choice(rungs=8)])
 def test_an_answer_that_is_no_choice_is_a_policy_error(answer: object) -> None:
     with pytest.raises(PolicyError, match="chose"):
         choose(Chooser(answer), CONDITIONS)
