@@ -84,6 +84,8 @@ class SimulatedEngine:
                 before_layer(layer)
             part = min(part, keys.part, values.part)
             self._clock.spend(layer_s)
+        if part < 0:
+            raise ValueError("a simulated pass read a layer that holds nothing yet")
         return [self._next(text, part) for text in texts]
 
     def _next(self, text: int, part: int) -> SimulatedToken:
