@@ -49,6 +49,8 @@ struct BorrowedTensor {
 using SourceTensor = BorrowedTensor<TensorView, nb::ndarray<nb::ro>>;
 using DestinationTensor = BorrowedTensor<MutableTensorView, nb::ndarray<>>;
 
+/// Type, device, dtype and shape of what was given, for an error.
+[[nodiscard]] std::string describe(nb::handle object);
 [[nodiscard]] SourceTensor borrow_source(nb::handle object, Memory memory = Memory::kHost);
 [[nodiscard]] DestinationTensor borrow_destination(nb::handle object, Memory memory = Memory::kHost);
 

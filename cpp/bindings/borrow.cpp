@@ -16,13 +16,6 @@ std::string as_text(nb::handle object) {
     return nb::cast<std::string>(nb::str(object));
 }
 
-std::string describe(nb::handle object) {
-    std::string out = as_text(object.type());
-    for (const char* name : {"device", "dtype", "shape"})
-        if (nb::hasattr(object, name)) out += text(", ", name, "=", as_text(nb::object(object.attr(name))));
-    return out;
-}
-
 void check_device(int type, Memory memory, nb::handle object, const char* what) {
     const bool cuda = type == nb::device::cuda::value || type == nb::device::cuda_managed::value;
     if (memory == Memory::kHost && type != nb::device::cpu::value)
@@ -86,6 +79,13 @@ std::pair<Array, Span> borrow_flat(nb::handle object, Memory memory) {
 }
 
 }  // namespace
+
+std::string describe(nb::handle object) {
+    std::string out = as_text(object.type());
+    for (const char* name : {"device", "dtype", "shape"})
+        if (nb::hasattr(object, name)) out += text(", ", name, "=", as_text(nb::object(object.attr(name))));
+    return out;
+}
 
 SourceTensor borrow_source(nb::handle object, Memory memory) {
     return borrow_tensor<TensorView, nb::ndarray<nb::ro>>(object, memory);

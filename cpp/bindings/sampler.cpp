@@ -17,14 +17,6 @@ bool is(nb::dlpack::dtype t, nb::dlpack::dtype_code code, int bits) {
     return t.code == static_cast<std::uint8_t>(code) && t.bits == bits && t.lanes == 1;
 }
 
-std::string describe(nb::handle object) {
-    std::string out = nb::cast<std::string>(nb::str(object.type()));
-    for (const char* name : {"device", "dtype", "shape"}) {
-        if (nb::hasattr(object, name)) out += text(", ", name, "=", nb::str(object.attr(name)).c_str());
-    }
-    return out;
-}
-
 using Array = nb::ndarray<nb::ro>;
 
 /// Logits in host memory with so many axes, the last of adjacent elements.

@@ -294,7 +294,10 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--step-ms", type=_seconds, metavar="MS", help="a decode step of one token (default: the model's, measured)"
     )
     parser.add_argument(
-        "--token-ms", type=_milliseconds, metavar="MS", help="each further token of a pass (default: measured, or with --step-ms 0.15 steps)"
+        "--token-ms",
+        type=_milliseconds,
+        metavar="MS",
+        help="each further token of a pass (default: measured; with --step-ms 0.15 steps)",
     )
     parser.add_argument(
         "--acceptance",

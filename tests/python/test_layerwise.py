@@ -310,3 +310,21 @@ def test_errors_of_the_loop_reach_asynchronous_code(pair: Pair, engine: Transfor
 def test_near_ties_are_counted(pair: Pair, engine: TransformersEngine) -> None:
     assert done(run(pair, engine, COARSE, Eager(), near_tie=float("inf"))).near_ties == TOKENS
     assert done(run(pair, engine, COARSE, Eager(), near_tie=0.0)).near_ties == 0
+
+
+def test_a_policy_knows_how_long_a_step_takes_before_one_is_measured(pair: Pair, engine: TransformersEngine) -> None:
+    seen: list[float] = []
+
+    class Watching(Eager):
+        def decide(self, snapshot: lynx.Snapshot) -> Action:
+            seen.append(snapshot.draft_s)
+            return super().decide(snapshot)
+
+    run(pair, engine, COARSE, Watching(), SLOW, step_s=7.0)
+    assert seen[0] == 7.0
+    assert 0 < seen[-1] < 7.0
+
+
+def test_what_is_no_policy_is_refused_at_once(pair: Pair, engine: TransformersEngine) -> None:
+    with pytest.raises(PolicyError, match="no method decide"):
+        run(pair, engine, COARSE, "layer-ready")  # type: ignore[arg-type]

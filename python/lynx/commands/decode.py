@@ -19,6 +19,7 @@ from lynx.modes import Mode
 from lynx.network import local_address
 from lynx.planning import Conditions, coding_of
 from lynx.policies import Policy, choose
+from lynx.policies.base import name_of
 from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, StopStrings, decode
 from lynx.transfer import CacheCoding, reason_of
 
@@ -81,8 +82,10 @@ def _run(options: DecodeOptions, emit: Sink, observer: Observer) -> dict[str, An
     client = _Client(peer, engine, prompt, text, _end_tokens(loaded.model), conditions, options, emit, observer)
     measured: dict[str, Measured] = {}
     for number, mode in enumerate(options.modes):
-        emit({"event": "mode", "mode": mode.name, "about": mode.about})
-        policy = options.policy if options.policy is not None and mode.name == "lynx" else mode.policy
+        policy, about_mode = mode.policy, mode.about
+        if options.policy is not None and mode.name == "lynx":
+            policy, about_mode = options.policy, f"by the policy {name_of(options.policy)}"
+        emit({"event": "mode", "mode": mode.name, "about": about_mode})
         m = measured[mode.name] = client.run(number + 1, mode, policy)
         m.equal_to = mode.equal_to
         if mode.equal_to in measured:
@@ -207,6 +210,7 @@ class _Client:
                 sampling=self._options.sampling,
                 prompt=self._prompt,
                 timeout_s=self._options.timeout_s,
+                step_s=self._conditions.step_s,
             ):
                 stopwatch.on_event(event)
                 note(event)
@@ -227,11 +231,11 @@ class _Client:
         choice = choose(policy, replace(self._conditions, exact=mode.coding.exact))
         if choice is None:
             return mode.coding
-        bits = "/".join(str(bits) for bits in choice.anchor_bits)
-        drafts = "drafts" if choice.draft else "does not draft"
-        self._emit(
-            {"event": "status", "text": f"chosen: an anchor of {bits} bits, {choice.rungs} rungs more, {drafts}"}
-        )
+        bits = " + ".join(str(bits) for bits in choice.anchor_bits)
+        chosen = f"drafts on an anchor of {bits} bits of K and V, then {choice.rungs} further parts"
+        if not choice.draft:
+            chosen = "does not speculate: all planes, layer by layer"
+        self._emit({"event": "status", "text": f"{name_of(policy)} {chosen}"})
         return coding_of(choice, exact=mode.coding.exact)
 
     def _see_rate(self, receiver: lynx.PlaneReceiver) -> None:

@@ -99,7 +99,7 @@ class TransformersEngine:
             raise EngineError(f"a prompt of {len(prompt)} tokens was given for a context of {context_tokens}")
         self._sampler = sampler or Sampler(Sampling())
         if prompt is None and self._sampler.sampling.repetition_penalty != 1:
-            raise EngineError("a repetition penalty counts the prompt's tokens too; give the prompt")
+            raise EngineError("a repetition penalty counts the prompt's tokens; give decode(prompt=...)")
         self._check_positions(context_tokens + max_new_tokens)
         self._rows = self._allocate(context_tokens + max_new_tokens)
         self._context_tokens = context_tokens

@@ -8,11 +8,17 @@ from typing import Protocol
 from lynx._core import Snapshot
 from lynx.planning.conditions import Choice, Conditions
 
-__all__ = ["Action", "Choice", "Conditions", "Policy", "PolicyError", "Tier"]
+__all__ = ["Action", "Choice", "Conditions", "Policy", "PolicyError", "Tier", "name_of"]
 
 
 class PolicyError(RuntimeError):
     """A policy asked for what cannot be done, or could not be loaded."""
+
+
+def name_of(policy: object) -> str:
+    """What an error calls a policy: its own words, or where it is from if it has none."""
+    kind = type(policy)
+    return f"{kind.__module__}:{kind.__qualname__}" if kind.__repr__ is object.__repr__ else repr(policy)
 
 
 class Action(enum.Enum):

@@ -37,7 +37,17 @@ def load_policy(name: str) -> Policy:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        policy = getattr(importlib.import_module(module_name), class_name)()
+        module = importlib.import_module(module_name) if module_name else None
+    except ModuleNotFoundError as e:
+        # Its own absence is told in a line; what it lacks itself is told with where it asks for it.
+        cause = None if e.name == module_name else e
+        raise PolicyError(f"policy {name!r} could not be made: {e}") from cause
+    except Exception as e:
+        raise PolicyError(f"policy {name!r} could not be made: {type(e).__name__}: {e}") from e
+    if not hasattr(module, class_name or "?"):
+        raise PolicyError(f"policy {name!r} is not there: {module_name or 'the module'} has no {class_name or 'class'}")
+    try:
+        policy = getattr(module, class_name)()
     except Exception as e:
         raise PolicyError(f"policy {name!r} could not be made: {type(e).__name__}: {e}") from e
     if not callable(getattr(policy, "decide", None)):

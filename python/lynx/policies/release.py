@@ -41,6 +41,10 @@ class MarginGated:
 
     margin: float = 2.0
 
+    def __post_init__(self) -> None:
+        if not self.margin >= 0:
+            raise ValueError(f"MarginGated(margin={self.margin!r}): it has to be 0 logits or more")
+
     def shown(self, margins: Sequence[float]) -> int:
         """Those before the first close call."""
         return next((i for i, margin in enumerate(margins) if margin < self.margin), len(margins))

@@ -25,7 +25,7 @@ from lynx._core import (
     Snapshot,
     Timeout,
 )
-from lynx.policies.base import Action, Policy, PolicyError, Tier
+from lynx.policies.base import Action, Policy, PolicyError, Tier, name_of
 from lynx.runtime.cache import ANCHOR, PromptCache
 from lynx.runtime.events import Arrived, Committed, Done, Drafted, Event, RolledBack, Started
 from lynx.runtime.manifest import check_manifest
@@ -70,9 +70,10 @@ def decode(
     timeout_s: float = 120.0,
     on_loss: OnLoss = OnLoss.RAISE,
     near_tie: float = NEAR_TIE,
+    step_s: float = 0.0,
     clock: MonotonicClock = time.monotonic,
 ) -> Events:
-    """Decode up to `max_tokens` from the cache that `receiver` is receiving.
+    """Decode up to `max_tokens` from the cache that `receiver` is receiving. Prefill's own token is not counted.
 
     The text ends behind one of `end_tokens`, or where `ends`, asked after each token with all tokens so far (the first
     one included), says so: `StopStrings` is one. The tokens are those of `sampling` (greedy without), whose seed gives
@@ -81,7 +82,8 @@ def decode(
     The reference tier, whose output the committed tokens are, is everything that the manifest announces: all 8 planes,
     with the exact tier the bf16 cache bit for bit, or the raw cache. A manifest with anchors alone has no reference
     tier, and the request ends unverified. Committed tokens that were less than `near_tie` logits ahead of another are
-    counted in `Done.near_ties`.
+    counted in `Done.near_ties`. `step_s`, where it is known, tells the policy how long a draft step takes before one
+    has been measured.
 
     Raises `ProtocolError` if the manifest does not fit the engine, what ended the transfer (`PeerLost`, `Cancelled`,
     ...) unless `on_loss` says otherwise, `Timeout` once `timeout_s` have passed, and `PolicyError`, from the policy's
@@ -89,7 +91,9 @@ def decode(
     thread.
     """
     check_manifest(receiver.manifest, engine)
-    request = _Request(receiver, engine, policy, Deadline(clock, timeout_s), clock, near_tie)
+    if not callable(getattr(policy, "decide", None)):
+        raise PolicyError(f"{name_of(policy)} is no policy: it has no method decide(snapshot)")
+    request = _Request(receiver, engine, policy, Deadline(clock, timeout_s), clock, near_tie, step_s)
     engine.start(
         receiver.manifest.context_tokens, max_tokens + 1, sampler=Sampler(sampling or Sampling()), prompt=prompt
     )
@@ -110,6 +114,7 @@ class _Request:
         deadline: Deadline,
         clock: MonotonicClock,
         near_tie: float,
+        step_s: float,
     ) -> None:
         self._receiver = receiver
         self._engine = engine
@@ -120,11 +125,11 @@ class _Request:
         self._near_ties = 0
         self._cache = PromptCache(receiver, engine)
         self._context_tokens: int = receiver.manifest.context_tokens
-        self._draft_time, self._pass_time, self._rate = Mean(), Mean(), ArrivalRate()
+        self._draft_time, self._pass_time, self._rate = Mean(step_s), Mean(), ArrivalRate()
         self._seen: Arrived | None = None
         waits_for: int = getattr(policy, "waits_for", Tier.ANCHOR)
         if waits_for > Tier.ANCHOR and self._cache.reference < 0:
-            raise PolicyError(f"{policy!r} waits for the residual; the manifest announces anchors alone")
+            raise PolicyError(f"{name_of(policy)} waits for the residual; the manifest announces anchors alone")
         self._waits_for = self._cache.last_part if waits_for > Tier.ANCHOR else ANCHOR
         self._session: Session
 
@@ -159,7 +164,7 @@ class _Request:
             if action is Action.VERIFY:
                 if snapshot.layers_ready == 0 and not snapshot.reference_ready:
                     raise PolicyError(
-                        f"{self._policy!r} asked to verify before the reference tier is there: {snapshot}"
+                        f"{name_of(self._policy)} asked to verify before the reference tier is there: {snapshot}"
                     )
                 yield from self._verify()
             elif action is Action.REFINE and snapshot.drafted and snapshot.part > snapshot.checked_part:
@@ -172,7 +177,10 @@ class _Request:
                 if snapshot.part == cache.last_part:
                     # Nothing more will come, so waiting would never end.
                     if snapshot.reference_ready:
-                        raise PolicyError(f"{self._policy!r} waits, but all of the cache is there: {snapshot}")
+                        raise PolicyError(
+                            f"{name_of(self._policy)} waits, but all of the cache is there: "
+                            f"it answered {action.name} to {snapshot}"
+                        )
                     session.end_anchor_only()
                 else:
                     self._receiver.wait_newer(revision.number, WAIT_SLICE_S)
@@ -181,9 +189,9 @@ class _Request:
         try:
             action = self._policy.decide(snapshot)
         except Exception as e:
-            raise PolicyError(f"{self._policy!r} raised {type(e).__name__}: {e}") from e
+            raise PolicyError(f"{name_of(self._policy)} raised {type(e).__name__}: {e}") from e
         if not isinstance(action, Action):
-            raise PolicyError(f"{self._policy!r} answered {action!r}; an Action was due")
+            raise PolicyError(f"{name_of(self._policy)} answered {action!r}; an Action was due")
         return action
 
     def _tell_arrivals(self, state: str) -> Generator[Event, None, Revision]:

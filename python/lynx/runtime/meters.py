@@ -30,9 +30,10 @@ class Deadline:
 
 
 class Mean:
-    """Of the durations given to it; 0 before the first."""
+    """Of the durations given to it; before the first what is expected, 0 if nothing is."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: float = 0.0) -> None:
+        self._expected = expected
         self._sum = 0.0
         self._count = 0
 
@@ -44,7 +45,7 @@ class Mean:
     @property
     def seconds(self) -> float:
         """The mean."""
-        return self._sum / self._count if self._count else 0.0
+        return self._sum / self._count if self._count else self._expected
 
 
 class ArrivalRate:

@@ -56,6 +56,7 @@ def simulate(
         policy,
         max_tokens=conditions.max_tokens,
         timeout_s=TIMEOUT_S,
+        step_s=(believed or conditions).step_s,
         clock=clock,
     )
     for event in loop:

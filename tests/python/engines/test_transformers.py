@@ -305,7 +305,7 @@ def test_prefill_samples_the_first_token(engine: TransformersEngine) -> None:
 
 def test_a_penalty_without_the_prompt_is_refused(engine: TransformersEngine) -> None:
     sampler = lynx.Sampler(lynx.Sampling(repetition_penalty=1.1))
-    with pytest.raises(EngineError, match="give the prompt"):
+    with pytest.raises(EngineError, match=r"give decode\(prompt="):
         engine.start(5, 4, sampler=sampler)
     with pytest.raises(EngineError, match="4 tokens was given for a context of 5"):
         engine.start(5, 4, sampler=sampler, prompt=[1] * 4)

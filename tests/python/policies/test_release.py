@@ -90,3 +90,9 @@ def test_what_is_shown_and_not_taken_back_is_the_text(release: Release) -> None:
         elif isinstance(step, TakenBack):
             del text[-step.count :]
     assert text == [1, 2, 3, 14]
+
+
+def test_a_margin_that_would_release_everything_by_mistake_is_refused() -> None:
+    for margin in (float("nan"), -1.0):
+        with pytest.raises(ValueError, match="0 logits or more"):
+            MarginGated(margin)
