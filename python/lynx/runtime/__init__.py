@@ -7,9 +7,10 @@ measures them. `stream` makes an asynchronous iterator of it.
 from __future__ import annotations
 
 from lynx.runtime.events import Arrived, Committed, Done, Drafted, Event, RolledBack, Started
-from lynx.runtime.loop import NEAR_TIE, TRANSFER_ERRORS, OnLoss, decode
+from lynx.runtime.loop import NEAR_TIE, decode
 from lynx.runtime.manifest import check_manifest
 from lynx.runtime.released import Confirmed, Shown, TakenBack, released
+from lynx.runtime.request import TRANSFER_ERRORS, OnLoss
 from lynx.runtime.stop import StopStrings
 from lynx.runtime.stream import stream
 
