@@ -220,7 +220,7 @@ def test_the_model_predicts_as_the_engine_of_the_package_does(model: Any) -> Non
         for target, source, mine in zip(engine.prompt_rows(index), rows, layers[index], strict=True):
             assert torch.equal(source, mine)
             target.copy_(source)
-    expected = engine.logits(window[CONTEXT:]).double().log_softmax(dim=-1)
+    expected = engine.logits(window[CONTEXT:], CONTEXT).double().log_softmax(dim=-1)
     torch.testing.assert_close(CachedModel(model).log_probabilities(layers, CONTEXT, window[CONTEXT:]), expected)
 
 
