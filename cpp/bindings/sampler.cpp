@@ -73,7 +73,8 @@ std::vector<Sampled> sample_rows(const Sampler& sampler, nb::handle logits, std:
     const std::span<const Token> tokens = text_so_far.tokens();
     const std::size_t rows = array.shape(0);
     // A history may be left out where none is read.
-    if (!tokens.empty() && tokens.size() + 1 < rows) {
+    const bool read = sampler.sampling().repetition_penalty != 1;
+    if ((read || !tokens.empty()) && tokens.size() + 1 < rows) {
         throw InvalidArgument(text("sample_rows: ", rows, " rows of logits and a history of ", tokens.size(),
                                    " tokens; it has to hold the text before the last row, so ", rows - 1, " at least"));
     }

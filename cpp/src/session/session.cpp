@@ -102,6 +102,7 @@ void Session::begin_verify() {
     if (progress_.layers_ready == 0 && !reference_ready())
         throw InvalidArgument("a verifying pass was begun; no layer of the reference tier has arrived");
     if (done()) throw InvalidArgument("a verifying pass was begun; the request has ended");
+    if (verifying_) throw InvalidArgument("a verifying pass was begun; another is under way");
     verifying_ = true;
 }
 
@@ -143,6 +144,8 @@ Verdict Session::verify(std::span<const Token> predicted) {
 Refinement Session::refine(std::int32_t part, std::span<const Token> predicted, std::span<const double> margins) {
     const auto drafts = drafted();
     if (drafts.empty() || done()) throw InvalidArgument("a refining pass was made; there is no draft to check");
+    // What a verifying pass runs over has to stand until its verdict.
+    if (verifying_) throw InvalidArgument("a refining pass was made; a verifying one is under way");
     if (part < 0 || part > progress_.part)
         throw InvalidArgument(text("a refining pass was made on part ", part, "; part ", progress_.part,
                                    " is the finest that is complete"));

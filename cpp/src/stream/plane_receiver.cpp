@@ -169,9 +169,12 @@ Coded coded_of(const PlaneReceiver::State& s, std::uint32_t piece, unsigned part
     const bool exact = part >= s.layout.exact_part() && layout.has_exact() && place.bytes != 0;
     const unsigned rungs = s.layout.rungs();
     const unsigned last = std::min(part, layout.parts(rungs) - 1);
+    // The head lies where the sender can write: it was checked as it came, and may have been written since.
+    const auto used = exact ? std::min<std::uint64_t>(TensorHead::exact_bytes(s.layout, piece, s.memory()),
+                                                      place.bytes - layout.exact_index().offset)
+                            : 0;
     return {layout, s.memory().subspan(place.offset, place.bytes), exact, layout.planes_through(last, rungs),
-            exact ? layout.exact_index().offset + TensorHead::exact_bytes(s.layout, piece, s.memory())
-                  : layout.part(last, rungs).end()};
+            exact ? layout.exact_index().offset + used : layout.part(last, rungs).end()};
 }
 
 }  // namespace

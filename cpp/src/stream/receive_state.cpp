@@ -115,10 +115,12 @@ void PlaneReceiver::State::check_first(std::uint32_t number, const SlotLayout::C
     if (layout.parts() <= exact_part) return check_rest(number, chunk.tensor);
     const Extent exact = layout.part(chunk.tensor, exact_part);
     const std::uint64_t used = TensorHead::exact_bytes(layout, chunk.tensor, memory());
-    if (used > exact.bytes) {
+    // Less than the index would leave the rest of it to what the memory held before.
+    const std::uint64_t least = exact.bytes == 0 ? 0 : layout.tensor(chunk.tensor).exact_index().bytes;
+    if (used > exact.bytes || used < least) {
         end(std::make_exception_ptr(
             ProtocolError(text("request ", manifest.request_id, ": tensor ", chunk.tensor, " claims an exact tier of ",
-                               used, " bytes; at most ", exact.bytes, " are possible"))));
+                               used, " bytes; ", least, " to ", exact.bytes, " are possible"))));
         return;
     }
     const auto whole = layout.chunks(chunk.tensor, exact_part);

@@ -209,6 +209,16 @@ TEST(Session, AnEndAmongTheDraftsOfARunningPassEndsTheTextWhenConfirmed) {
     EXPECT_TRUE(limited.done());
 }
 
+TEST(Session, NothingElseIsPassedOverWhileAVerifyingPassIsUnderWay) {
+    Session s = drafting(10);
+    for (const Token t : {1, 2}) s.draft(t);
+    residual_arrives(s);
+    s.begin_verify();
+    EXPECT_THROW(s.begin_verify(), InvalidArgument);
+    EXPECT_THROW(s.refine(0, Tokens{1, 2, 3}), InvalidArgument);
+    EXPECT_EQ(s.verify(Tokens{1, 2, 3}).accepted, 2u);
+}
+
 TEST(Session, NoPassBeginsBeforeALayerIsThere) {
     Session s = drafting(4);
     EXPECT_THROW(s.begin_verify(), InvalidArgument);
