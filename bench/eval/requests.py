@@ -21,12 +21,14 @@ from bench.fabric import link
 from lynx.engines.transformers import TransformersEngine
 from lynx.measure import Measured, Stopwatch
 from lynx.modes import coding_to_json
+from lynx.planning import coding_of
+from lynx.policies import choose
 from lynx.runtime import Done, Drafted, Event, OnLoss, Started, decode
 from lynx.transfer import reason_of
 
 from . import kivi
 from .calibrate import Pace
-from .modes import Mode, coding_of
+from .modes import Mode
 from .store import StoredCache, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,9 +163,9 @@ class Client:
             return self._restored(asked, cache, first.token)
         assert mode.policy is not None
         policy, coding, choice = mode.policy(), mode.coding, None
-        if pace is not None and hasattr(policy, "choose"):
-            choice = policy.choose(pace.conditions(self.engine.layers, asked.tokens, asked.rate, coding.exact))
-            coding = coding_of(choice, mode)
+        if pace is not None:
+            choice = choose(policy, pace.conditions(self.engine.layers, asked.tokens, asked.rate, coding.exact))
+            coding = coding if choice is None else coding_of(choice, exact=coding.exact)
         self._peer.send_message(json.dumps({"load": str(asked.cache.resolve())}).encode())
         if self._peer.receive_message(OFFER_S) is None:
             raise lynx.Timeout(f"the sender did not load {asked.cache} within {OFFER_S:g} s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import lynx
+from lynx.runtime import Committed, Drafted, Event, RolledBack
 
 TINY = {
     "hidden_size": 128,
@@ -79,3 +80,20 @@ def pair() -> Iterator[Pair]:
     """Two connected nodes over the default provider."""
     with connected() as two:
         yield two
+
+
+def text_of_events(events: Iterable[Event]) -> tuple[int, ...]:
+    """What a user sees in the end, from the events alone. Committed tokens are never taken back on the way."""
+    shown: list[int] = []
+    committed = 0
+    for event in events:
+        if isinstance(event, Drafted):
+            shown.append(event.token)
+        elif isinstance(event, RolledBack):
+            del shown[-event.count :]
+            assert len(shown) >= committed, "a committed token was taken back"
+        elif isinstance(event, Committed):
+            assert tuple(shown[committed : committed + event.accepted]) == event.tokens[: event.accepted]
+            shown[committed : committed + event.accepted] = event.tokens
+            committed += len(event.tokens)
+    return tuple(shown)

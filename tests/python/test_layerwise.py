@@ -18,7 +18,7 @@ from lynx.policies import Action, Blocking, Policy, PolicyError, Tier
 from lynx.runtime import Committed, Done, Drafted, Event, OnLoss, RolledBack, StopStrings, decode, stream
 from lynx.transfer import CacheCoding, make_manifest, send_cache
 
-from .conftest import Pair, connected
+from .conftest import Pair, connected, text_of_events
 
 torch = pytest.importorskip("torch", reason="the extra 'transformers' is not installed")
 
@@ -133,19 +133,7 @@ def test_the_events_of_such_a_pass_tell_the_whole_story(pair: Pair, engine: Tran
     for bits in (1, 4):
         coding = CacheCoding(key_anchor_bits=bits, value_anchor_bits=bits)
         events = run(pair, engine, coding, Eager(), SLOW)
-        shown: list[int] = []
-        committed = 0
-        for event in events:
-            if isinstance(event, Drafted):
-                shown.append(event.token)
-            elif isinstance(event, RolledBack):
-                del shown[-event.count :]
-                assert len(shown) >= committed, "a committed token was taken back"
-            elif isinstance(event, Committed):
-                assert tuple(shown[committed : committed + event.accepted]) == event.tokens[: event.accepted]
-                shown[committed : committed + event.accepted] = event.tokens
-                committed += len(event.tokens)
-        assert tuple(shown) == done(events).tokens
+        assert text_of_events(events) == done(events).tokens
 
 
 @pytest.mark.parametrize("sampling", [None, HOT], ids=["greedy", "sampled"])

@@ -11,10 +11,10 @@ import pytest
 
 import lynx
 from lynx.policies import Action, AnchorFirst, Blocking, Policy, PolicyError, Tier
-from lynx.runtime import Arrived, Committed, Done, Drafted, Event, RolledBack, Started, decode
+from lynx.runtime import Arrived, Committed, Done, Drafted, Event, Started, decode
 from lynx.transfer import RAW, CacheCoding, Layers, make_manifest, send_cache
 
-from .conftest import Pair, connected
+from .conftest import Pair, connected, text_of_events
 
 torch = pytest.importorskip("torch", reason="the extra 'transformers' is not installed")
 
@@ -78,19 +78,7 @@ def test_events_tell_the_whole_story(pair: Pair, engine: TransformersEngine) -> 
     coding = CacheCoding(key_anchor_bits=1, value_anchor_bits=1)
     events = run(pair, engine, coding, AnchorFirst())
     assert isinstance(events[0], Started)
-    shown: list[int] = []  # what a user sees, from the events alone
-    committed = 0
-    for event in events:
-        if isinstance(event, Drafted):
-            shown.append(event.token)
-        elif isinstance(event, RolledBack):
-            del shown[-event.count :]
-            assert len(shown) >= committed, "a committed token was taken back"
-        elif isinstance(event, Committed):
-            assert tuple(shown[committed : committed + event.accepted]) == event.tokens[: event.accepted]
-            shown[committed : committed + event.accepted] = event.tokens
-            committed += len(event.tokens)
-    assert tuple(shown) == done(events).tokens
+    assert text_of_events(events) == done(events).tokens
     arrivals = [event for event in events if isinstance(event, Arrived)]
     assert [a.anchor for a in arrivals] == sorted(a.anchor for a in arrivals)
     assert (arrivals[-1].anchor, arrivals[-1].residual) == (1, 1)

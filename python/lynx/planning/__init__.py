@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from lynx.planning.acceptance import DEFAULT_ACCEPTANCE, acceptance_at, expected_accepted, expected_refined
-from lynx.planning.conditions import Choice, Conditions
+from lynx.planning.conditions import WHOLE, Choice, Conditions
 from lynx.planning.parts import Arrivals, acceptance_by_part, coding_of, part_bytes
 from lynx.planning.times import ANCHORS, Forecast, best_anchor, forecast
 
 __all__ = [
     "ANCHORS",
     "DEFAULT_ACCEPTANCE",
+    "WHOLE",
     "Arrivals",
     "Choice",
     "Conditions",

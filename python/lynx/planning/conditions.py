@@ -52,3 +52,7 @@ class Choice:
     """In how many parts the residual comes: 1 in layer order, more plane by plane."""
     draft: bool = True
     """Speculate at all?"""
+
+
+WHOLE = Choice((8, 8), draft=False)
+"""All planes, layer by layer, for who does not speculate."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from lynx._core import Snapshot
 from lynx.planning import (
     ANCHORS,
+    WHOLE,
     Choice,
     Conditions,
     acceptance_by_part,
@@ -19,7 +20,6 @@ from lynx.planning import (
 from lynx.policies.base import Action, Tier
 from lynx.policies.estimates import TOKEN_COST, draft_on, seconds_left
 
-WHOLE = Choice((8, 8), draft=False)
 CANDIDATES = (WHOLE, *(Choice(bits, rungs) for bits, rungs in itertools.product(ANCHORS, (1, 2, 3))))
 
 

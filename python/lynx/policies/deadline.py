@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 
 from lynx._core import Snapshot
-from lynx.planning import ANCHORS, Choice, Conditions, forecast
+from lynx.planning import ANCHORS, WHOLE, Choice, Conditions, forecast
 from lynx.policies.base import Action, Tier
 from lynx.policies.estimates import TOKEN_COST, draft_on, pass_seconds, seconds_left, time_to_draft
-
-WHOLE = Choice((8, 8), draft=False)
 
 
 @dataclass(frozen=True, slots=True)

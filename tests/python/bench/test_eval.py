@@ -24,6 +24,7 @@ from bench.eval.sections import Plan  # noqa: E402
 from bench.eval.stats import median, wilson  # noqa: E402
 from bench.eval.store import CacheStore, read  # noqa: E402
 from lynx.engines.transformers import TransformersEngine  # noqa: E402
+from lynx.planning import coding_of  # noqa: E402
 
 PLAN = Plan(
     contexts=(160,),
@@ -252,9 +253,9 @@ def test_the_report_says_what_is_equal_and_fills_the_document(tmp_path: Path) ->
 
 def test_a_choice_becomes_the_coding_that_it_says() -> None:
     policies = pytest.importorskip("lynx.policies")
-    whole = modes.coding_of(policies.Choice((8, 8), draft=False), modes.MODES[modes.LYNX])
+    whole = coding_of(policies.Choice((8, 8), draft=False))
     assert (whole.anchor_bits(1, 2), whole.exact) == ((8, 8), False)
-    assert modes.coding_of(policies.Choice((4, 3)), modes.MODES[modes.EXACT]).exact
+    assert coding_of(policies.Choice((4, 3)), exact=modes.MODES[modes.EXACT].coding.exact).exact
 
 
 def test_requests_run_from_end_to_end_and_are_not_run_again(bench: Bench) -> None:
